@@ -30,8 +30,8 @@ const (
 
 // Where the server finds what it is given.
 const (
-	exportVolumes = "/volumes"
-	exportTokens  = "/var/run/berth/token" //nolint:gosec // G101: where a Secret is mounted
+	volumesDir   = "/volumes"
+	exportTokens = "/var/run/berth/token" //nolint:gosec // G101: where a Secret is mounted
 )
 
 // ExportName is the name of the server of an export and of its Service.
@@ -63,11 +63,11 @@ type Export struct {
 // Pod is the server. It goes on until it is deleted.
 func (e Export) Pod() (*corev1.Pod, error) {
 	t := task.Export{Version: task.Version, Listen: fmt.Sprintf(":%d", ExportPort), TLSDir: TLSDir, TokenDir: exportTokens}
-	block := false
+	var disks []Disk
 	for i, d := range e.Disks {
-		dir, device := exportPlace(i)
+		dir, device := volumePlace(i)
 		t.Volumes = append(t.Volumes, task.ExportedVolume{Name: d.Name, Path: d.path(dir, device, d.Content), Content: d.Content})
-		block = block || d.Block
+		disks = append(disks, d.Disk)
 	}
 	annotations := map[string]string{AnnExportCA: e.CA}
 	var err error
@@ -99,19 +99,24 @@ func (e Export) Pod() (*corev1.Pod, error) {
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	c := &pod.Spec.Containers[0]
 	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError // it leaves no report
-	for i := range e.Disks {
-		name := fmt.Sprintf("volume-%d", i)
-		dir, device := exportPlace(i)
-		attach(c, &e.Disks[i].Disk, name, dir, device, true)
-		pod.Spec.Volumes = append(pod.Spec.Volumes, claimVolume(name, &e.Disks[i].Disk))
-	}
-	if len(e.Disks) > 0 {
+	addVolumes(pod, disks)
+	if len(disks) > 0 {
 		holdsDisks(pod)
 	}
-	if block {
-		pod.Spec.SecurityContext.SupplementalGroups = []int64{diskGroup}
-	}
 	return pod, nil
+}
+
+// addVolumes has a worker read more disks, each at its volumePlace.
+func addVolumes(pod *corev1.Pod, disks []Disk) {
+	for i := range disks {
+		name := fmt.Sprintf("volume-%d", i)
+		dir, device := volumePlace(i)
+		attach(&pod.Spec.Containers[0], &disks[i], name, dir, device, true)
+		pod.Spec.Volumes = append(pod.Spec.Volumes, claimVolume(name, &disks[i]))
+		if disks[i].Block {
+			pod.Spec.SecurityContext.SupplementalGroups = []int64{diskGroup}
+		}
+	}
 }
 
 // ofPeople reports whether a label or an annotation is a user's, and not one that a program of ours or of Kubernetes reads.
@@ -124,9 +129,9 @@ func ofPeople(key string) bool {
 	return true
 }
 
-// exportPlace returns the path of the i-th disk.
-func exportPlace(i int) (dir, device string) {
-	return path.Join(exportVolumes, fmt.Sprint(i)), fmt.Sprintf("/dev/berth-volume-%d", i)
+// volumePlace returns the path of the i-th disk that a worker reads, as a mounted filesystem and as a device.
+func volumePlace(i int) (dir, device string) {
+	return path.Join(volumesDir, fmt.Sprint(i)), fmt.Sprintf("/dev/berth-volume-%d", i)
 }
 
 // Service leads to the server.

@@ -19,6 +19,7 @@ const (
 	runVerb    = "run"
 	serveVerb  = "serve"
 	exportVerb = "export"
+	backupVerb = "backup"
 )
 
 // OnlyReads reports whether the pod is a worker that has the claim to read from it, and cannot or does not write to it. Any user
@@ -63,7 +64,7 @@ func OnlyReads(p *corev1.Pod, claim string) bool {
 }
 
 func isWorker(c corev1.Container) bool {
-	return len(c.Command) == 2 && c.Command[0] == program && len(c.Args) == 0 && slices.Contains([]string{runVerb, serveVerb, exportVerb}, c.Command[1])
+	return len(c.Command) == 2 && c.Command[0] == program && len(c.Args) == 0 && slices.Contains([]string{runVerb, serveVerb, exportVerb, backupVerb}, c.Command[1])
 }
 
 // BootsEarly says whether a worker serves the disk that it fills to a guest meanwhile.

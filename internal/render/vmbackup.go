@@ -37,18 +37,40 @@ type Backup struct {
 	UID             types.UID
 	Owner           metav1.OwnerReference
 	Claim           *corev1.PersistentVolumeClaim
-	Keys            string // Secret
-	Task            task.BackUp
-	Moment          string
-	Settings        Settings
+	Keys            string // Secret; of a machine that does not run, there is none
+	// Disks are the disks of a machine that does not run, by the names that the task has for them.
+	Disks    map[string]Disk
+	Task     task.BackUp
+	Moment   string
+	Settings Settings
 }
 
 // Pod is the worker.
 func (b Backup) Pod() (*corev1.Pod, error) {
-	b.Task.Version, b.Task.TLSDir = task.Version, TLSDir
-	return Worker{
-		Name: BackupWorker(b.Name), Namespace: b.Namespace, Role: RoleBackup, Owner: b.Owner, VolumeUID: b.UID, ClaimUID: b.Claim.UID, Command: "backup",
-		Task: b.Task, Target: &Disk{Claim: b.Claim.Name}, Secrets: []Secret{{Name: b.Keys, Dir: TLSDir}},
-		Annotations: map[string]string{AnnMoment: b.Moment}, Settings: b.Settings,
-	}.Pod()
+	b.Task.Version = task.Version
+	w := Worker{
+		Name: BackupWorker(b.Name), Namespace: b.Namespace, Role: RoleBackup, Owner: b.Owner, VolumeUID: b.UID, ClaimUID: b.Claim.UID, Command: backupVerb,
+		Target: &Disk{Claim: b.Claim.Name}, Annotations: map[string]string{AnnMoment: b.Moment}, Settings: b.Settings,
+	}
+	if b.Keys != "" {
+		b.Task.TLSDir, w.Secrets = TLSDir, []Secret{{Name: b.Keys, Dir: TLSDir}}
+	}
+	var disks []Disk
+	for _, name := range b.Task.Disks {
+		if d, ok := b.Disks[name]; ok {
+			if b.Task.Files == nil {
+				b.Task.Files = map[string]string{}
+			}
+			dir, device := volumePlace(len(disks))
+			b.Task.Files[name] = d.path(dir, device, task.Disk)
+			disks = append(disks, d)
+		}
+	}
+	w.Task = b.Task
+	pod, err := w.Pod()
+	if err != nil {
+		return nil, err
+	}
+	addVolumes(pod, disks)
+	return pod, nil
 }

@@ -11,7 +11,8 @@ const (
 	BackupNoPull      BackupReason = "PullNotServed"
 	BackupNoTracker   BackupReason = "TrackerMissing"
 	BackupNoMachine   BackupReason = "SourceMissing"
-	BackupStopped     BackupReason = "SourceStopped"
+	BackupUnread      BackupReason = "SourceUnready"
+	BackupSourceInUse BackupReason = "SourceInUse"
 	BackupUnsteady    BackupReason = "SourceUnsteady"
 	BackupNothing     BackupReason = "NothingToBackUp"
 	BackupNoClaim     BackupReason = "TargetMissing"
@@ -19,6 +20,7 @@ const (
 	BackupTargetInUse BackupReason = "TargetInUse"
 	BackupTurn        BackupReason = "WaitsForTurn"
 	BackupHolding     BackupReason = "HoldingDisks"
+	BackupReading     BackupReason = "ReadingClaims"
 	BackupStarting    BackupReason = "WorkerStarting"
 	BackupWriting     BackupReason = "Writing"
 	BackupDone        BackupReason = "BackupCompleted"
@@ -49,7 +51,8 @@ var backupTable = []BackupRow{
 	{BackupNoPull, failed, "Failed", true, "mode Pull is not served; use mode Push"},
 	{BackupNoTracker, progressing, "Initializing", true, "there is no {detail}: it is waited for"},
 	{BackupNoMachine, progressing, "Initializing", true, "there is no {detail}: it is waited for"},
-	{BackupStopped, progressing, "Initializing", false, "{detail} does not run; its disks are backed up as soon as it runs"},
+	{BackupUnread, progressing, "Initializing", true, "the machine does not run, and a disk of it cannot be read: {detail}"},
+	{BackupSourceInUse, progressing, "Initializing", false, "the machine does not run, and another pod may write to a disk of it: {detail}"},
 	{BackupUnsteady, progressing, "Initializing", false, "waiting until the guest runs and stays where it is: {detail}"},
 	{BackupNothing, failed, "Failed", true, "there is nothing to back up: {detail} has no disk in a claim of its own"},
 	{BackupNoClaim, progressing, "Initializing", true, "there is no {detail}: it is waited for"},
@@ -57,7 +60,8 @@ var backupTable = []BackupRow{
 	{BackupTargetInUse, progressing, "Initializing", false, "waiting for the claim: {detail}"},
 	{BackupTurn, progressing, "Initializing", false, "a machine is backed up once at a time: waiting for backup {detail}"},
 	{BackupHolding, progressing, "Initiated", false, "the launcher holds the disks as they are now: {detail}"},
-	{BackupStarting, progressing, "Initiated", false, "the disks are held; waiting for the worker that writes the backup: {detail}"},
+	{BackupReading, progressing, "Initiated", false, "the machine does not run; a worker reads its disks from the claims"},
+	{BackupStarting, progressing, "Initiated", false, "waiting for the worker that writes the backup: {detail}"},
 	{BackupWriting, progressing, "Initiated", false, "the backup is being written: {detail}"},
 	{BackupDone, complete, "Completed", false, "the backup is complete: {detail}"},
 	{BackupFailed, failed, "Failed", true, "the backup failed: {detail}; backups before it are as they were"},

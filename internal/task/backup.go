@@ -5,16 +5,19 @@ import (
 	"time"
 )
 
-// BackUp is the task of a worker that writes the disks of a running guest into a set of backups (docs/reference/backup-format.md).
+// BackUp is the task of a worker that writes the disks of a machine into a set of backups (docs/reference/backup-format.md).
 type BackUp struct {
 	Version int    `json:"version"`
 	Machine string `json:"machine"` // namespace/name, for messages only
 	// Address is the address at which the guest's launcher serves the disks over mutual TLS, and Server the name in its certificate.
-	Address string `json:"address"`
-	Server  string `json:"server"`
-	TLSDir  string `json:"tlsDir"` // tls.crt, tls.key, ca.crt
-	// Disks are the exports of the launcher. Bitmap is the metadata context in which extents that changed since the parent are dirty; empty:
-	// all data is written, and Full says why.
+	Address string `json:"address,omitempty"`
+	Server  string `json:"server,omitempty"`
+	TLSDir  string `json:"tlsDir,omitempty"` // tls.crt, tls.key, ca.crt
+	// Files are the files or devices of the disks of a machine that does not run, by their names; empty: the launcher serves the disks. What
+	// changed since the parent is found by comparing, so there is no bitmap.
+	Files map[string]string `json:"files,omitempty"`
+	// Disks are the names of the disks, and the exports of the launcher. Bitmap is the metadata context in which extents that changed since the
+	// parent are dirty; empty: all data is written, and Full says why.
 	Disks  []string `json:"disks"`
 	Bitmap string   `json:"bitmap,omitempty"`
 	Full   string   `json:"full,omitempty"`

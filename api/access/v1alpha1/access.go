@@ -78,7 +78,7 @@ type Holder struct {
 
 // Use says what a worker does with a disk.
 //
-// +kubebuilder:validation:Enum=fill;clone;export;backup
+// +kubebuilder:validation:Enum=fill;clone;export;backup;backup-source
 type Use string
 
 // The uses.
@@ -87,6 +87,8 @@ const (
 	UseClone  Use = "clone"  // a clone is made of it
 	UseExport Use = "export" // it is downloaded
 	UseBackup Use = "backup" // a backup is written to it
+	// UseBackUp: it is backed up.
+	UseBackUp Use = "backup-source"
 )
 
 // Mode says whether a holder writes to the disk, and which other holders may have it at the same time.

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,6 +27,8 @@ func (r *Reconciler) act(ctx context.Context, a backup.Action, s *seen) error {
 		return r.letGo(ctx, s)
 	case backup.Hold:
 		return r.hold(ctx, s)
+	case backup.Read:
+		return r.read(ctx, s)
 	case backup.Admit:
 		return r.records.Admit(ctx, s.worker)
 	case backup.Record:
@@ -50,7 +53,7 @@ func (r *Reconciler) act(ctx context.Context, a backup.Action, s *seen) error {
 // end tells the launcher that has the guest that the backup is complete, or that it never will be. One that has no moment for it agrees to both.
 func (r *Reconciler) end(s *seen, complete bool) (launcherapi.BackupMoment, error) {
 	if s.launcher == nil || s.held != nil && s.held.Launcher != s.launcher.UID {
-		return launcherapi.BackupMoment{}, nil // what was held went with the guest
+		return launcherapi.BackupMoment{}, nil // what was held went with the guest, or the claims were read
 	}
 	order := launcherapi.BackupOrder{ID: string(s.of.UID), End: true, Complete: complete}
 	return r.guests.Order(s.launcher, Question{Launcher: s.launcher.UID, Backup: s.of.UID, End: true, Complete: complete},
@@ -98,7 +101,12 @@ type checkpoint struct {
 	Machine string `json:"machine"`
 	// Manifest is the digest of the backup's manifest, which is one of everything below it.
 	Manifest string `json:"manifest"`
+	// Since is the last checkpoint of a guest that ran: a launcher records what changed since that one. "": this is such a one.
+	Since string `json:"since,omitempty"`
 }
+
+// recorded is the checkpoint that launchers record changes since. More changed since that one than since Name, never less.
+func (c *checkpoint) recorded() string { return cmp.Or(c.Since, c.Name) }
 
 func checkpointOf(t *backupv1.VirtualMachineBackupTracker) *checkpoint {
 	var c checkpoint
@@ -114,7 +122,13 @@ func (r *Reconciler) record(ctx context.Context, s *seen) error {
 	if s.tracker == nil || s.vm == nil {
 		return nil // there is none, or nobody wants it any more
 	}
-	text, err := json.Marshal(checkpoint{Name: checkpointName(s.of), Claim: s.worker.Labels[labelClaim], Machine: string(s.vm.UID), Manifest: s.report.Backup.Manifest})
+	next := checkpoint{Name: checkpointName(s.of), Claim: s.worker.Labels[labelClaim], Machine: string(s.vm.UID), Manifest: s.report.Backup.Manifest}
+	if last := checkpointOf(s.tracker); s.reads() && last != nil && last.Machine == next.Machine {
+		if next.Since = last.recorded(); last.Name == next.Name { // this turn is a second one
+			next.Since = last.Since
+		}
+	}
+	text, err := json.Marshal(next)
 	if err != nil {
 		return fmt.Errorf("write the checkpoint: %w", err)
 	}

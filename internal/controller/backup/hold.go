@@ -111,7 +111,7 @@ func (r *Reconciler) order(ctx context.Context, s *seen) (launcherapi.BackupOrde
 	if s.tracker != nil {
 		o.Tracker, o.Checkpoint = string(s.tracker.UID), checkpointName(s.of)
 		if s.full() == "" {
-			o.Since = checkpointOf(s.tracker).Name
+			o.Since = checkpointOf(s.tracker).recorded()
 		}
 	}
 	return o, r.makeKeys(ctx, s, &o)
@@ -179,39 +179,44 @@ func (s *seen) owner() metav1.OwnerReference {
 
 // startWorker makes the worker that reads what the launcher holds.
 func (r *Reconciler) startWorker(ctx context.Context, s *seen, m launcherapi.BackupMoment) error {
-	settings, err := r.settings.Settings(ctx)
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(held{Launcher: s.launcher.UID, BackupMoment: m})
-	if err != nil {
-		return fmt.Errorf("write what is held: %w", err)
-	}
-	machine, err := machineOf(s.vm)
-	if err != nil {
-		return err
-	}
-	t := task.BackUp{
-		Machine: s.vm.Namespace + "/" + s.vm.Name, Address: net.JoinHostPort(s.launcher.Status.PodIP, strconv.Itoa(m.Port)), Server: launcherapi.BackupServer,
-		Set: render.BackupSet(s.vm.Name), Checkpoint: checkpointName(s.of), Moment: m.Moment, Created: m.Time, Object: machine, Full: m.Full, Disks: s.volumes,
-	}
+	t := task.BackUp{Address: net.JoinHostPort(s.launcher.Status.PodIP, strconv.Itoa(m.Port)), Server: launcherapi.BackupServer, Full: m.Full}
 	if m.Incremental && s.full() == "" {
 		last := checkpointOf(s.tracker)
 		t.Bitmap, t.Parent, t.Proof = launcherapi.BackupBitmap, last.Name, last.Manifest
 	} else if t.Full == "" {
 		t.Full = s.full()
 	}
-	pod, err := render.Backup{Name: s.of.Name, Namespace: s.of.Namespace, UID: s.of.UID, Owner: s.owner(), Claim: s.claim, Keys: keysName(s.of), Task: t,
-		Moment: string(text), Settings: settings.Pod(r.image)}.Pod()
+	return r.makeWorker(ctx, s, held{Launcher: s.launcher.UID, BackupMoment: m}, render.Backup{Keys: keysName(s.of), Task: t})
+}
+
+// makeWorker makes a worker of what is known about how it reads the disks.
+func (r *Reconciler) makeWorker(ctx context.Context, s *seen, h held, b render.Backup) error {
+	settings, err := r.settings.Settings(ctx)
 	if err != nil {
 		return err
 	}
-	if pv, err := cluster.VolumeOf(ctx, r.reader, s.claim); err != nil {
+	text, err := json.Marshal(h)
+	if err != nil {
+		return fmt.Errorf("write what is held: %w", err)
+	}
+	b.Name, b.Namespace, b.UID, b.Owner, b.Claim = s.of.Name, s.of.Namespace, s.of.UID, s.owner(), s.claim
+	b.Moment, b.Settings = string(text), settings.Pod(r.image)
+	t := &b.Task
+	t.Machine, t.Set, t.Checkpoint = s.vm.Namespace+"/"+s.vm.Name, render.BackupSet(s.vm.Name), checkpointName(s.of)
+	t.Moment, t.Created, t.Disks = h.Moment, h.Time, s.volumes
+	if t.Object, err = machineOf(s.vm); err != nil {
 		return err
-	} else if pv != nil && pv.Spec.NodeAffinity != nil {
-		if err := nodeselect.Follow(ctx, r.reader, pod, pv.Spec.NodeAffinity.Required); err != nil {
-			return err
-		}
+	}
+	pod, err := b.Pod()
+	if err != nil {
+		return err
+	}
+	claims := []*corev1.PersistentVolumeClaim{s.claim}
+	for _, d := range s.stopped {
+		claims = append(claims, d.claim)
+	}
+	if err := nodeselect.FollowClaims(ctx, r.reader, pod, claims...); err != nil {
+		return err
 	}
 	return r.cluster.Create(ctx, pod)
 }

@@ -16,6 +16,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
+	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/controller/worker"
 	"github.com/berth-vm/berth/internal/decide/backup"
 	"github.com/berth-vm/berth/internal/launcherapi"
@@ -37,17 +38,19 @@ type seen struct {
 	launcher *corev1.Pod // that has the guest; nil: none
 	volumes  []string    // whose disks are backed up
 	shared   string      // one of them that others may write to
+	stopped  []disk      // the same, of a machine that does not run
 	claim    *corev1.PersistentVolumeClaim
 	user     string // who has the claim
 	worker   *corev1.Pod
 	held     *held        // what the launcher holds for the worker; nil: there is no worker
 	report   *task.Report // of a worker that ended; nil: it left none
+	unread   string       // why the claims of a machine that does not run cannot be read
 	machine  backup.Machine
 	detail   string // for what is said
 	now      time.Time
 }
 
-// held is the annotation of a worker: what a launcher holds for it.
+// held is the annotation of a worker: what a launcher holds for it. Without a launcher, the worker reads the claims of a machine that does not run.
 type held struct {
 	Launcher types.UID `json:"launcher"`
 	launcherapi.BackupMoment
@@ -66,6 +69,9 @@ func (r *Reconciler) observe(ctx context.Context, of *backupv1.VirtualMachineBac
 	if s.worker != nil {
 		s.report, s.held = worker.Report(s.worker), &held{}
 		_ = json.Unmarshal([]byte(s.worker.Annotations[render.AnnMoment]), s.held) // only Berth can write it
+	}
+	if err := r.observeClaims(ctx, s); err != nil {
+		return nil, err
 	}
 	if s.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, of.Namespace, of.Spec.Claim()); err != nil || s.claim == nil {
 		return s, err
@@ -106,6 +112,10 @@ func (r *Reconciler) observeMachine(ctx context.Context, s *seen) error {
 	i := s.instance
 	if i == nil || i.Status.Phase == kubevirt.PhaseSucceeded || i.Status.Phase == kubevirt.PhaseFailed {
 		s.machine = backup.Stopped
+		s.volumes, _ = backedUp(&observed.NewInstance(s.vm).Spec) // a shareable disk is not written to while it is read
+		if len(s.volumes) == 0 {
+			s.machine = backup.Bare
+		}
 		return nil
 	}
 	s.volumes, s.shared = backedUp(&i.Spec)
@@ -132,7 +142,11 @@ func backedUp(spec *kubevirt.VirtualMachineInstanceSpec) (volumes []string, shar
 			continue
 		}
 		at := slices.IndexFunc(spec.Domain.Devices.Disks, func(d kubevirt.Disk) bool { return d.Name == v.Name })
-		if at < 0 || spec.Domain.Devices.Disks[at].LUN != nil || spec.Domain.Devices.Disks[at].CDRom != nil {
+		if at < 0 { // it gets a disk by itself
+			volumes = append(volumes, v.Name)
+			continue
+		}
+		if spec.Domain.Devices.Disks[at].LUN != nil || spec.Domain.Devices.Disks[at].CDRom != nil {
 			continue
 		}
 		volumes = append(volumes, v.Name)
@@ -153,7 +167,7 @@ func (s *seen) facts() backup.Facts {
 		Machine: s.machine, Target: s.target(), Worker: s.working(),
 	}
 	if s.worker != nil {
-		f.Gone = s.launcher == nil || s.launcher.UID != s.held.Launcher || pods.Over(s.launcher)
+		f.Gone = !s.reads() && (s.launcher == nil || s.launcher.UID != s.held.Launcher || pods.Over(s.launcher))
 		f.Late = s.now.Sub(s.worker.CreationTimestamp.Time) > patience
 	}
 	return f
@@ -188,6 +202,8 @@ func (s *seen) working() backup.Worker {
 		return backup.Leaving
 	case pods.Over(p):
 		return backup.Lost
+	case s.reads() && s.starts():
+		return backup.Overtaken
 	case diskaccess.Gated(p):
 		return backup.Gated
 	case p.Status.Phase == corev1.PodRunning:

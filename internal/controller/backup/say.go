@@ -98,6 +98,8 @@ func (r *Reconciler) conditions(s *seen, old []metav1.Condition, row state.Backu
 func (s *seen) quiesced() metav1.Condition {
 	c := metav1.Condition{Type: backupv1.ConditionQuiesced, Status: metav1.ConditionFalse}
 	switch {
+	case s.reads():
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, backupv1.ReasonQuiesceSucceeded, "the machine did not run: nothing wrote to its disks"
 	case s.held.Quiesced:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, backupv1.ReasonQuiesceSucceeded, "the guest's agent froze its filesystems for the moment of the backup"
 	case s.of.Spec.SkipQuiesce:
@@ -126,15 +128,17 @@ func (r *Reconciler) detail(ctx context.Context, s *seen, reason state.BackupRea
 			return fmt.Sprintf("%d MiB were read", p.Done>>20)
 		}
 		return ""
-	case state.BackupHolding, state.BackupAborting:
+	case state.BackupHolding, state.BackupReading, state.BackupAborting:
 		return ""
+	case state.BackupUnread, state.BackupSourceInUse:
+		return s.unread
 	case state.BackupDone:
 		return s.written()
 	case state.BackupSourceLost, state.BackupFailed:
 		if s.report != nil && s.report.Detail != "" && !s.says() {
 			return s.report.Detail
 		}
-	case state.BackupOver, state.BackupNoPull, state.BackupNoTracker, state.BackupNoMachine, state.BackupStopped, state.BackupUnsteady, state.BackupNothing, state.BackupTurn:
+	case state.BackupOver, state.BackupNoPull, state.BackupNoTracker, state.BackupNoMachine, state.BackupUnsteady, state.BackupNothing, state.BackupTurn:
 	}
 	return s.detail
 }

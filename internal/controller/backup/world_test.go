@@ -259,10 +259,13 @@ func (w *world) kubelet() {
 	for i := range all.Items {
 		p := &all.Items[i]
 		if p.DeletionTimestamp != nil {
-			w.must(w.r.records.ReleaseEnded(context.Background(), p, func() error {
+			err := w.r.records.ReleaseEnded(context.Background(), p, func() error {
 				p.Finalizers = nil
 				return client.IgnoreNotFound(w.api.Update(context.Background(), p))
-			}))
+			})
+			if !faults.Caused(err) { // it is tried again the next time
+				w.must(err)
+			}
 			continue
 		}
 		if p.Labels[render.LabelComponent] != render.RoleBackup || len(p.Spec.SchedulingGates) > 0 {

@@ -45,8 +45,11 @@ func (r *Records) Of(ctx context.Context, worker *corev1.Pod) ([]Disk, error) {
 		}
 		if render.OnlyReads(worker, claim.Name) {
 			d.Mode, d.Use, d.Early = accessv1.ReadShared, accessv1.UseClone, false
-			if worker.Labels[render.LabelComponent] == render.RoleExport {
+			switch worker.Labels[render.LabelComponent] {
+			case render.RoleExport:
 				d.Use = accessv1.UseExport
+			case render.RoleBackup:
+				d.Use = accessv1.UseBackUp
 			}
 		}
 		out = append(out, d)
@@ -182,6 +185,8 @@ func UsedFor(u accessv1.Use) string {
 		return "reads it for an export"
 	case accessv1.UseBackup:
 		return "writes a backup to it"
+	case accessv1.UseBackUp:
+		return "reads it for a backup"
 	}
 	return "has it"
 }

@@ -119,7 +119,11 @@ func (r *Reconciler) startServer(ctx context.Context, s *seen) error {
 	if err != nil {
 		return err
 	}
-	if err := r.follow(ctx, s, pod); err != nil {
+	var claims []*corev1.PersistentVolumeClaim
+	for _, d := range s.disks {
+		claims = append(claims, d.claim)
+	}
+	if err := nodeselect.FollowClaims(ctx, r.reader, pod, claims...); err != nil { // the server runs where its disks are, whatever the node repels
 		return err
 	}
 	return r.cluster.Create(ctx, pod)
@@ -131,23 +135,6 @@ func (s *seen) render() render.Export {
 		Name: s.of.Name, Namespace: s.of.Namespace, UID: s.of.UID, Owner: s.owner(), Labels: s.of.Labels, Annotations: s.of.Annotations,
 		Machine: s.vm, Keys: keysName(s.of), Token: tokenName(s.of),
 	}
-}
-
-// follow lets the server run where its disks are, whatever the node repels.
-func (r *Reconciler) follow(ctx context.Context, s *seen, pod *corev1.Pod) error {
-	for _, d := range s.disks {
-		pv, err := cluster.VolumeOf(ctx, r.reader, d.claim)
-		if err != nil {
-			return err
-		}
-		if pv == nil || pv.Spec.NodeAffinity == nil {
-			continue
-		}
-		if err := nodeselect.Follow(ctx, r.reader, pod, pv.Spec.NodeAffinity.Required); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (s *seen) secret(name string, kind corev1.SecretType, data map[string][]byte) *corev1.Secret {

@@ -17,8 +17,6 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/claimusers"
-	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/replacedclaim"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
 	"github.com/berth-vm/berth/internal/decide/export"
@@ -170,26 +168,9 @@ func (r *Reconciler) observeClaim(ctx context.Context, s *seen, name string) (*c
 // userOf returns the pod that may write to the disk of a claim, or is about to, or "". A machine that waits for the disk is not
 // made to wait for as long as an export lasts.
 func (r *Reconciler) userOf(ctx context.Context, s *seen, c *corev1.PersistentVolumeClaim) (string, error) {
-	reading := accessv1.Holder{Mode: accessv1.ReadShared, Use: accessv1.UseExport}
-	writers, err := claimusers.Of(ctx, r.reader, c)
-	if err != nil {
-		return "", err
-	}
-	for _, p := range writers {
-		held, err := r.records.HolderOf(ctx, r.reader, c, p.UID)
-		if err != nil {
-			return "", err
-		}
-		if held == nil || !diskaccess.Compatible(*held, reading) {
-			return fmt.Sprintf("pod %s uses PersistentVolumeClaim %s", p.Name, c.Name), nil
-		}
-	}
-	other, err := r.records.Blocker(ctx, c, reading, s.server)
-	if err != nil {
-		return "", err
-	}
-	if other != nil {
-		return fmt.Sprintf("PersistentVolumeClaim %s: %s", c.Name, diskaccess.Who(other, c.Namespace)), nil
+	writer, err := r.records.Writer(ctx, c, accessv1.Holder{Mode: accessv1.ReadShared, Use: accessv1.UseExport}, s.server)
+	if err != nil || writer != "" {
+		return writer, err
 	}
 	var instances kubevirt.VirtualMachineInstanceList
 	if err := r.reader.List(ctx, &instances, client.InNamespace(c.Namespace)); err != nil {

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-vm/berth/internal/cluster"
 )
 
 // In returns the nodes of a part of the cluster.
@@ -68,6 +70,23 @@ func Follow(ctx context.Context, from client.Reader, pod *corev1.Pod, home *core
 	more, err := Tolerations(ctx, from, home)
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, more...)
 	return err
+}
+
+// FollowClaims has a worker's pod tolerate what the nodes repel that the volumes of its claims are on.
+func FollowClaims(ctx context.Context, from client.Reader, pod *corev1.Pod, claims ...*corev1.PersistentVolumeClaim) error {
+	for _, claim := range claims {
+		pv, err := cluster.VolumeOf(ctx, from, claim)
+		if err != nil {
+			return err
+		}
+		if pv == nil || pv.Spec.NodeAffinity == nil {
+			continue
+		}
+		if err := Follow(ctx, from, pod, pv.Spec.NodeAffinity.Required); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Within narrows where a pod may run to a part of the cluster: each of the terms it had, and one of the part's.

@@ -18,8 +18,10 @@ const (
 	NoTracker         // the backup names a tracker that is not there
 	NoMachine
 	Bare     // it has no disk to back up
-	Stopped  // it does not run
+	Stopped  // it does not run, and the claims of its disks can be read
 	Unsteady // it starts or stops
+	Unread   // it does not run, and a claim of its disks has no data that can be read
+	DiskUsed // it does not run, and another pod may write to a disk of it
 )
 
 // Target is the claim that the backup is written into.
@@ -46,6 +48,8 @@ const (
 	Broken  // it has failed, and said why
 	Lost    // it ended without a word
 	Leaving // it is being deleted
+	// Overtaken: it reads the claims of a machine that is started meanwhile.
+	Overtaken
 )
 
 // Facts is everything the decision depends on.
@@ -74,6 +78,7 @@ type Action string
 const (
 	Protect    Action = "Protect"    // add the finalizer
 	Hold       Action = "Hold"       // have the launcher hold the disks, and make the worker
+	Read       Action = "Read"       // make a worker that reads the disks from their claims
 	Admit      Action = "Admit"      // record the worker as a holder of the claim, and let it run
 	Record     Action = "Record"     // write the checkpoint to the tracker
 	Keep       Action = "Keep"       // tell the launcher that the backup is complete
@@ -110,7 +115,8 @@ var rules = []decide.Rule[Facts, Action, state.BackupReason]{
 	{"what is written is complete, whatever became of the guest", func(f Facts) bool { return f.at(Written) }, []Action{Record, Keep}, state.BackupDone},
 	{"without the guest there is nothing to go on with", func(f Facts) bool { return f.Gone && !f.at(NoWorker) }, nil, state.BackupSourceLost},
 	{"a worker that failed ends the backup", func(f Facts) bool { return f.at(Broken) }, []Action{GiveUp}, state.BackupFailed},
-	{"a worker that was killed is made again, for the same moment", func(f Facts) bool { return f.at(Lost) }, []Action{StopWorker}, state.BackupStarting},
+	{"a machine that is started does not wait for its backup, which begins again when the guest runs", func(f Facts) bool { return f.at(Overtaken) }, []Action{StopWorker}, state.BackupUnsteady},
+	{"a worker that was killed is made again", func(f Facts) bool { return f.at(Lost) }, []Action{StopWorker}, state.BackupStarting},
 	{"a worker that is going is waited for", func(f Facts) bool { return f.at(Leaving) }, nil, state.BackupStarting},
 	{"a claim that is gone ends the backup", func(f Facts) bool { return f.at(Gated, Starting) && f.Target == NoClaim }, []Action{GiveUp}, state.BackupTargetLost},
 	{"disks are not held for a worker that cannot start", func(f Facts) bool { return f.at(Gated, Starting) && f.Late }, []Action{GiveUp}, state.BackupLate},
@@ -123,17 +129,19 @@ var rules = []decide.Rule[Facts, Action, state.BackupReason]{
 	{"a machine without disks has no backup", func(f Facts) bool { return f.Machine == Bare }, nil, state.BackupNothing},
 	{"a claim that is not there is waited for", func(f Facts) bool { return f.Target == NoClaim }, nil, state.BackupNoClaim},
 	{"a claim that cannot hold a backup gets none", func(f Facts) bool { return f.Target == Unfit }, nil, state.BackupUnfit},
-	{"a stopped machine is waited for", func(f Facts) bool { return f.Machine == Stopped }, nil, state.BackupStopped},
+	{"a disk of a stopped machine that has no data yet is waited for", func(f Facts) bool { return f.Machine == Unread }, nil, state.BackupUnread},
+	{"a disk of a stopped machine that others write to is waited for", func(f Facts) bool { return f.Machine == DiskUsed }, nil, state.BackupSourceInUse},
 	{"a guest that starts or stops is waited for", func(f Facts) bool { return f.Machine == Unsteady }, nil, state.BackupUnsteady},
 	{"a claim that another pod has is waited for", func(f Facts) bool { return f.Target == InUse }, nil, state.BackupTargetInUse},
-	{"a backup is not forgotten while a launcher holds disks for it", func(f Facts) bool { return !f.Protected }, []Action{Protect}, state.BackupHolding},
+	{"a backup is not forgotten while a launcher holds disks for it", func(f Facts) bool { return !f.Protected }, []Action{Protect}, state.BackupStarting},
+	{"the disks of a machine that does not run are read from their claims", func(f Facts) bool { return f.Machine == Stopped }, []Action{Read}, state.BackupReading},
 	{"the disks of a guest that runs are held, and written", func(Facts) bool { return true }, []Action{Hold}, state.BackupHolding},
 }
 
 func (m Machine) String() string {
-	return decide.Name(m, "running", "no-tracker", "no-machine", "bare", "stopped", "unsteady")
+	return decide.Name(m, "running", "no-tracker", "no-machine", "bare", "stopped", "unsteady", "unread", "disk-used")
 }
 func (t Target) String() string { return decide.Name(t, "usable", "no-claim", "unfit", "in-use") }
 func (w Worker) String() string {
-	return decide.Name(w, "no-worker", "gated", "starting", "writing", "written", "broken", "lost", "leaving")
+	return decide.Name(w, "no-worker", "gated", "starting", "writing", "written", "broken", "lost", "leaving", "overtaken")
 }

@@ -12,10 +12,10 @@ var axes = []enumerate.Axis[Facts]{
 	enumerate.Flag("going-on", "over", func(f *Facts) *bool { return &f.Over }),
 	enumerate.Flag("wanted", "deleted", func(f *Facts) *bool { return &f.Deleted }),
 	enumerate.Flag("push", "pull", func(f *Facts) *bool { return &f.Pull }),
-	enumerate.Enum(Leaving, func(f *Facts) *Worker { return &f.Worker }),
+	enumerate.Enum(Overtaken, func(f *Facts) *Worker { return &f.Worker }),
 	enumerate.Flag("guest-there", "guest-gone", func(f *Facts) *bool { return &f.Gone }),
 	enumerate.Flag("in-time", "late", func(f *Facts) *bool { return &f.Late }),
-	enumerate.Enum(Unsteady, func(f *Facts) *Machine { return &f.Machine }),
+	enumerate.Enum(DiskUsed, func(f *Facts) *Machine { return &f.Machine }),
 	enumerate.Enum(InUse, func(f *Facts) *Target { return &f.Target }),
 	enumerate.Flag("unprotected", "protected", func(f *Facts) *bool { return &f.Protected }),
 }
@@ -42,6 +42,9 @@ func TestInvariants(t *testing.T) {
 		}
 		if p.Does(Hold) && (!f.Protected || f.Machine != Running || f.Target != Usable || f.Worker != NoWorker || f.Deleted || f.Over) {
 			fail("disks are held without need, or could be forgotten")
+		}
+		if p.Does(Read) && (!f.Protected || f.Machine != Stopped || f.Target != Usable || f.Worker != NoWorker || f.Deleted || f.Over) {
+			fail("claims are read without need, or while the machine may write to them")
 		}
 		held := f.Worker != NoWorker && f.Protected && !f.Gone && !f.Over
 		if held && row.Ends() && p.State != state.BackupOver && !p.Does(Keep, GiveUp) && !f.Pull {

@@ -46,16 +46,30 @@ func tool(t *testing.T, name string, arguments ...string) {
 	}
 }
 
-// newMachine makes the disks and starts the guest.
-func newMachine(t *testing.T) *machine {
+// prepare makes the guest's program. It has no disks yet.
+func prepare(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{t: t, dir: t.TempDir()}
 	tool(t, "as", "--32", "-o", filepath.Join(m.dir, "writer.o"), "testdata/writer.s")
 	tool(t, "ld", "-m", "elf_i386", "-Ttext", "0x7c00", "--oformat", "binary", "-o", filepath.Join(m.dir, "writer"), filepath.Join(m.dir, "writer.o"))
+	return m
+}
+
+// sector is the guest's program.
+func (m *machine) sector() []byte {
+	m.t.Helper()
 	sector, err := os.ReadFile(filepath.Join(m.dir, "writer"))
 	if err != nil {
-		t.Fatal(err)
+		m.t.Fatal(err)
 	}
+	return sector
+}
+
+// newMachine makes the disks and starts the guest.
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	m := prepare(t)
+	sector := m.sector()
 	for _, d := range disks {
 		// not zeroes, which would take no room in the scratch
 		data := bytes.Repeat([]byte("The quick brown fox jumps over the lazy dog, 64 bytes at a time."), diskSize/64)

@@ -276,7 +276,7 @@ func TestLostParent(t *testing.T) {
 	}
 	m = w.do(w.order("b2", "b1"))
 	r := w.worker(m, "b2", "b1", w.ca, launcherapi.BackupClient)
-	if r.Outcome != task.Done || r.Backup.Incremental || !strings.Contains(r.Backup.Full, "backup b1, since which changes are recorded, cannot be read") {
+	if r.Outcome != task.Done || r.Backup.Incremental || !strings.Contains(r.Backup.Full, "backup b1, which it was to be made on, cannot be read") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -73,6 +73,12 @@ func Check(ctx context.Context, files Files, w Which) error {
 	return err
 }
 
+// Links returns of how many backups a disk at a checkpoint is made up. It reads the manifests that Open reads, and no image.
+func Links(ctx context.Context, files Files, w Which) (int, error) {
+	links, err := descend(ctx, files, w)
+	return len(links), err
+}
+
 // IsName reports whether a backup, a disk or a file of one can have that name.
 func IsName(s string) bool { return names.MatchString(s) }
 

@@ -24,6 +24,8 @@ type Plan struct {
 	// Moment names what the disks hold: a later Begin with the same one continues what this one wrote. "": nothing is continued.
 	Moment string
 	Disks  []Source
+	// Settled is asked when all disks were read, before the backup gets its name: an error is one of the backup. It may be nil.
+	Settled func() error
 }
 
 // Source is a disk at one moment.
@@ -41,7 +43,7 @@ const planFile = "plan.json"
 const granularity = 64 << 10
 
 // Write writes a backup into the set in dir. If it returns an error there is no such backup, and those before are as they were;
-// if the error is not that the set is full, what was written is kept, and Write continues it if it is called again for the same
+// if the error is not that the set is full or that a disk changed, what was written is kept, and Write continues it if it is called again for the same
 // moment.
 func Write(ctx context.Context, dir string, p Plan) (*Manifest, error) {
 	w := &writer{plan: p, dir: dir, part: filepath.Join(dir, "."+p.Checkpoint+".berth-part")}
@@ -49,7 +51,7 @@ func Write(ctx context.Context, dir string, p Plan) (*Manifest, error) {
 	if err == nil {
 		return w.manifest, nil
 	}
-	if task.Is(err, task.DoesNotFit) {
+	if task.Is(err, task.DoesNotFit) || task.Is(err, task.SourceChanged) {
 		err = errors.Join(err, failed("remove what was written", os.RemoveAll(w.part)))
 	}
 	return nil, fmt.Errorf("write backup %s: %w", p.Checkpoint, err)
@@ -75,6 +77,11 @@ func (w *writer) write(ctx context.Context) error {
 			return fmt.Errorf("disk %s: %w", s.Name, err)
 		}
 		w.manifest.Disks = append(w.manifest.Disks, d)
+	}
+	if w.plan.Settled != nil {
+		if err := w.plan.Settled(); err != nil {
+			return err
+		}
 	}
 	return w.commit()
 }

@@ -1,6 +1,8 @@
-// Package guestdisk reads the disks of a running guest as they were at one moment, from the NBD exports of the guest's launcher, for a backup.
+// Package guestdisk reads the disks of a machine for a backup: of a running guest as they were at one moment, from the NBD exports of the guest's
+// launcher; of a machine that does not run from the claims themselves, and there it finds what changed by comparing with the backup before.
 //
-// It trusts the launcher with the contents of the disks and with nothing else. It does not know how the moment is held.
+// It trusts the launcher with the contents of the disks and with nothing else. It does not know how the moment is held, nor who keeps a machine from
+// being started while its claims are read.
 package guestdisk
 
 import (

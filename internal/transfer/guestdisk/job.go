@@ -9,14 +9,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/backup"
+	"github.com/berth-vm/berth/internal/transfer/chain"
 )
 
-// Job writes a backup of a running guest.
+// Job writes a backup of a machine.
 type Job struct {
 	task    task.BackUp
 	read    atomic.Int64
@@ -64,7 +66,7 @@ func (j *Job) run(ctx context.Context) error {
 	switch {
 	case t.Version != task.Version:
 		return task.Errorf(task.BadTask, "task version %d, this worker knows %d: worker and controller come from different releases", t.Version, task.Version)
-	case t.Set == "" || t.Address == "" || len(t.Disks) == 0:
+	case t.Set == "" || t.Address == "" && len(t.Files) == 0 || len(t.Disks) == 0:
 		return task.Errorf(task.BadTask, "the task names no set, no address or no disks")
 	}
 	if err := os.MkdirAll(t.Set, 0o770); err != nil {
@@ -74,23 +76,18 @@ func (j *Job) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config, err := clientTLS(t)
+	plan := backup.Plan{Checkpoint: t.Checkpoint, Moment: t.Moment, Created: t.Created, Machine: t.Object}
+	if parent != nil {
+		plan.Parent, j.written.Incremental = t.Parent, true
+	}
+	disks := j.served
+	if len(t.Files) > 0 {
+		disks = j.still
+	}
+	done, err := disks(ctx, parent, &plan)
+	defer done()
 	if err != nil {
 		return err
-	}
-	plan := backup.Plan{Checkpoint: t.Checkpoint, Moment: t.Moment, Created: t.Created, Machine: t.Object}
-	bitmap := ""
-	if parent != nil {
-		plan.Parent, bitmap, j.written.Incremental = t.Parent, t.Bitmap, true
-	}
-	for _, name := range t.Disks {
-		d, err := j.open(ctx, config, name, bitmap)
-		if err != nil {
-			return err
-		}
-		defer d.Close() // it was only read
-		plan.Disks = append(plan.Disks, j.source(d, parent))
-		j.virtual += d.client.Size()
 	}
 	j.stage.Store(task.Transferring)
 	m, err := backup.Write(ctx, t.Set, plan)
@@ -105,10 +102,38 @@ func (j *Job) run(ctx context.Context) error {
 	return err
 }
 
+// served opens the disks that the launcher serves. done closes them.
+func (j *Job) served(ctx context.Context, parent *backup.Manifest, plan *backup.Plan) (done func(), err error) {
+	var open []*Disk
+	done = func() {
+		for _, d := range open {
+			_ = d.Close() // it was only read
+		}
+	}
+	config, err := clientTLS(j.task)
+	if err != nil {
+		return done, err
+	}
+	bitmap := ""
+	if parent != nil {
+		bitmap = j.task.Bitmap
+	}
+	for _, name := range j.task.Disks {
+		d, err := j.open(ctx, config, name, bitmap)
+		if err != nil {
+			return done, err
+		}
+		open = append(open, d)
+		plan.Disks = append(plan.Disks, j.source(d, parent))
+		j.virtual += d.client.Size()
+	}
+	return done, nil
+}
+
 // parent returns the backup that increments are made on; nil: all data is written, and it is noted why.
 func (j *Job) parent(ctx context.Context) (*backup.Manifest, error) {
 	t := j.task
-	if t.Bitmap == "" || t.Parent == "" {
+	if t.Parent == "" || t.Bitmap == "" && len(t.Files) == 0 {
 		j.written.Full = t.Full
 		return nil, nil
 	}
@@ -117,13 +142,30 @@ func (j *Job) parent(ctx context.Context) (*backup.Manifest, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		j.written.Full = fmt.Sprintf("backup %s, since which changes are recorded, cannot be read in the claim: %v", t.Parent, err)
+		j.written.Full = fmt.Sprintf("backup %s, which it was to be made on, cannot be read in the claim: %v", t.Parent, err)
 		return nil, nil
 	case t.Proof != "" && proof != t.Proof:
-		j.written.Full = fmt.Sprintf("backup %s, since which changes are recorded, is another one in the claim than was written", t.Parent)
+		j.written.Full = fmt.Sprintf("backup %s, which it was to be made on, is another one in the claim than was written", t.Parent)
 		return nil, nil
 	}
+	if j.written.Full = j.below(ctx, m); j.written.Full != "" {
+		return nil, ctx.Err()
+	}
 	return m, nil
+}
+
+// below returns why an increment over a backup could not be restored; "" if it could.
+func (j *Job) below(ctx context.Context, m *backup.Manifest) string {
+	for _, d := range m.Disks {
+		n, err := backup.Links(ctx, backup.InDirectory(j.task.Set), backup.Which{Checkpoint: m.Checkpoint, Disk: d.Name})
+		switch {
+		case err != nil:
+			return fmt.Sprintf("backup %s, which it was to be made on, cannot be restored any more: %v", m.Checkpoint, err)
+		case n >= chain.MaxLinks:
+			return fmt.Sprintf("backup %s, which it was to be made on, is the last of %d: a disk in more cannot be restored", m.Checkpoint, n)
+		}
+	}
+	return ""
 }
 
 // source returns a disk as it is to be written: as a whole if its parent does not have it, or has a larger one.
@@ -133,13 +175,15 @@ func (j *Job) source(d *Disk, parent *backup.Manifest) backup.Source {
 	if parent == nil {
 		return s
 	}
-	for _, below := range parent.Disks {
-		if below.Name == s.Name && below.Size <= s.Size {
-			return s
-		}
+	if !under(parent, s) {
+		s.Changed = nil
 	}
-	s.Changed = nil
 	return s
+}
+
+// under reports whether the parent has a disk that this one can be an increment of.
+func under(parent *backup.Manifest, s backup.Source) bool {
+	return slices.ContainsFunc(parent.Disks, func(below backup.Disk) bool { return below.Name == s.Name && below.Size <= s.Size })
 }
 
 // counted counts what is read of a disk, and gives errors their reason.

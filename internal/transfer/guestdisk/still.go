@@ -1,0 +1,165 @@
+package guestdisk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/backup"
+	"github.com/berth-vm/berth/internal/transfer/encode"
+	"github.com/berth-vm/berth/internal/transfer/sink"
+)
+
+// still is the disk of a machine that does not run, as it is in a claim.
+type still struct {
+	name  string
+	file  *os.File
+	size  int64
+	block bool
+	was   string // its version when it was opened
+	read  *atomic.Int64
+}
+
+// openStill opens the disk of a claim. Users write to their claims: what is no disk there is refused, and no link is followed.
+func openStill(name, path string, read *atomic.Int64) (*still, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, task.Errorf(task.SourceNotFound, "the claim of disk %s has no file %s", name, task.DiskFile)
+	}
+	if err != nil {
+		return nil, task.Errorf(task.SourceUnreachable, "open disk %s: %w", name, err)
+	}
+	s := &still{name: name, file: f, read: read}
+	info, err := f.Stat()
+	if err == nil {
+		s.block = info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice
+		if !s.block && !info.Mode().IsRegular() {
+			err = errors.New("it is neither a file nor a block device")
+		}
+	}
+	if err == nil {
+		s.size, err = f.Seek(0, io.SeekEnd)
+	}
+	if err == nil && s.size == 0 {
+		err = errors.New("it is empty")
+	}
+	if err == nil {
+		s.was, err = s.version()
+	}
+	if err != nil {
+		return nil, errors.Join(task.Errorf(task.SourceUnreachable, "look at disk %s: %w", name, err), f.Close())
+	}
+	return s, nil
+}
+
+// version changes when a file is written to. A device has none.
+func (s *still) version() (string, error) {
+	if s.block {
+		return "", nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(s.file.Fd()), &st); err != nil {
+		return "", err
+	}
+	return fmt.Sprint(st.Size, st.Mtim, st.Ctim), nil
+}
+
+// settled returns an error if the disk was written to since it was opened.
+func (s *still) settled() error {
+	now, err := s.version()
+	if err == nil && now != s.was {
+		err = errors.New("it was written to meanwhile")
+	}
+	if err != nil {
+		return task.Errorf(task.SourceChanged, "disk %s was not read at one moment: %w", s.name, err)
+	}
+	return nil
+}
+
+// ReadAt implements io.ReaderAt.
+func (s *still) ReadAt(p []byte, off int64) (int, error) {
+	n, err := s.file.ReadAt(p, off)
+	s.read.Add(int64(n))
+	if n < len(p) && err != nil && !errors.Is(err, io.EOF) {
+		err = task.Errorf(task.SourceUnavailable, "read disk %s at byte %d: %w", s.name, off, err)
+	}
+	return n, err
+}
+
+func (s *still) extents(ctx context.Context, from, to int64) ([][2]int64, error) {
+	if s.block {
+		return [][2]int64{{from, to - from}}, nil
+	}
+	return sink.DataIn(ctx, s.file, from, to)
+}
+
+// still opens the disks of a machine that does not run, and compares them with those of the parent. done closes them.
+func (j *Job) still(ctx context.Context, parent *backup.Manifest, plan *backup.Plan) (done func(), err error) {
+	var open []*still
+	done = func() {
+		for _, s := range open {
+			_ = s.file.Close() // it was only read
+		}
+	}
+	for _, name := range j.task.Disks {
+		s, err := openStill(name, j.task.Files[name], &j.read)
+		if err != nil {
+			return done, err
+		}
+		open = append(open, s)
+		j.virtual += s.size
+		plan.Disks = append(plan.Disks, backup.Source{Name: name, Disk: encode.Disk{ReaderAt: s, Size: s.size, Data: s.extents}})
+	}
+	j.stage.Store(task.Transferring)
+	whole := slices.Clone(plan.Disks)
+	err = j.compare(ctx, parent, plan.Disks, open)
+	if parent != nil && damaged(err) {
+		j.written.Incremental, j.written.Full = false, fmt.Sprintf("backup %s, which it was to be made on, cannot be read in the claim: %v", parent.Checkpoint, err)
+		plan.Parent, plan.Disks = "", whole
+		err = j.compare(ctx, nil, plan.Disks, open)
+	}
+	if err != nil {
+		return done, err
+	}
+	plan.Settled = func() error {
+		for _, s := range open {
+			if err := s.settled(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return done, nil
+}
+
+// compare finds out what of the disks is to be written.
+func (j *Job) compare(ctx context.Context, parent *backup.Manifest, disks []backup.Source, from []*still) error {
+	for i, s := range disks {
+		var err error
+		switch {
+		case parent != nil && under(parent, s):
+			below := backup.Which{Checkpoint: j.task.Parent, Disk: s.Name, Manifest: j.task.Proof}
+			disks[i], err = backup.Compare(ctx, backup.InDirectory(j.task.Set), below, s)
+		case from[i].block:
+			disks[i], err = backup.WithoutZeroes(ctx, s)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// damaged reports whether an error is one of the backup that a disk was compared with, and not of the disk.
+func damaged(err error) bool {
+	return slices.ContainsFunc([]task.Reason{task.ChecksumMismatch, task.BadImage, task.UnsafeImage, task.UnsupportedImage, task.SourceTruncated,
+		task.SourceNotFound, task.SourceDenied, task.SourceUnreachable, task.BadTask}, func(r task.Reason) bool { return task.Is(err, r) })
+}
