@@ -14,7 +14,7 @@ import (
 )
 
 func (a *app) vmRestore() *cobra.Command {
-	o := restore.Options{}
+	o, d := restore.Options{}, drillFlags{}
 	var list bool
 	var output format
 	cmd := &cobra.Command{
@@ -22,7 +22,10 @@ func (a *app) vmRestore() *cobra.Command {
 		Long: "Make a virtual machine again as it was when it was backed up, under its name or another, in this namespace. Its disks are\n" +
 			"DataVolumes that are filled with the backup. Nothing of the machine that was backed up is touched. What cannot work is\n" +
 			"refused before anything is made: rights, names, storage classes and quotas are looked at first, and every backup has\n" +
-			"to be the one that the next was made on. The machine is made with your rights, and does not run yet.",
+			"to be the one that the next was made on. The machine is made with your rights, and does not run yet.\n\n" +
+			"With --verify it is a drill: a copy under another name, without a network, is started while its disks are filled. When it\n" +
+			"is up and its disks are full, or the deadline has passed, everything is removed and the command says what it found. It ends\n" +
+			"with 0 if the copy came up. What a drill left that was killed is removed by the next one of the same machine.",
 		Example: a.examples(`
   # Which backups are there?
   virtctl vm restore web --from backups/web --list
@@ -36,7 +39,11 @@ func (a *app) vmRestore() *cobra.Command {
 
   # Of a bucket; as manifests for Git
   virtctl vm restore web --from s3://backups/web --at b2 --secret login
-  virtctl vm restore web --from backups/web -o yaml`),
+  virtctl vm restore web --from backups/web -o yaml
+
+  # Does the newest backup start? For a program; by a line that the guest writes on its console
+  virtctl vm restore web --from backups/web --verify -o json
+  virtctl vm restore web --from backups/web --verify --console-line 'login: $' --deadline 5m`),
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Name = args[0]
@@ -46,6 +53,9 @@ func (a *app) vmRestore() *cobra.Command {
 			}
 			if list {
 				return restore.List(cmd.Context(), c, o, a.out, a.err)
+			}
+			if d.verify {
+				return a.verify(cmd, c, o, &d, output)
 			}
 			if output != "" && o.FromNamespace != "" && o.FromNamespace != c.Namespace {
 				return misused(cmd, errors.New("--output cannot write how a set of another namespace is reached, which has a token: copy the set, or leave --output out"))
@@ -58,6 +68,7 @@ func (a *app) vmRestore() *cobra.Command {
 	}
 	restoreFlags(cmd.Flags(), &o)
 	cmd.Flags().BoolVar(&list, "list", false, "list the backups of the set, the oldest first")
+	d.bind(cmd)
 	output.bind(cmd)
 	_ = cmd.MarkFlagRequired("from") // the flag exists
 	cmd.MarkFlagsMutuallyExclusive("list", "output", "dry-run")
@@ -78,6 +89,7 @@ func restoreFlags(s *pflag.FlagSet, o *restore.Options) {
 	s.BoolVar(&o.DryRun, "dry-run", false, "check everything and make nothing")
 	s.StringVar(&o.SecretRef, "secret", "", "Secret with accessKeyId and secretKey for a URL")
 	s.StringVar(&o.CertConfigMap, "cert-configmap", "", "ConfigMap with authorities to trust for a URL")
+	s.BoolVar(&o.Direct, "in-cluster", false, "reach the export of the claim by its Service, from a pod of the cluster")
 	s.DurationVar(&o.Wait, "readiness-timeout", 2*time.Minute, "how long to wait until the claim can be read")
 	s.DurationVar(&o.Keep, "serve-for", 24*time.Hour, "how long a claim of another namespace is served; its disks have to be full by then")
 }

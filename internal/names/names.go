@@ -23,6 +23,13 @@ const (
 // NoBackup as a label with the value true tells backup tools to leave an object out.
 const NoBackup = "velero.io/exclude-from-backup"
 
+// Drill is the label of everything that a restore drill makes. Its value is the name of the machine that the drill made, so that another machine
+// which got the label by being copied is told apart. DrillOf is the annotation with the name of the machine that was backed up.
+const (
+	Drill   = "berth.dev/restore-drill"
+	DrillOf = "berth.dev/restore-drill-of"
+)
+
 // ApplyProfile as a label of a claim asks admission to complete it by its class's profile, its size too.
 const ApplyProfile = "cdi.kubevirt.io/applyStorageProfile"
 

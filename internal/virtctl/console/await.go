@@ -50,7 +50,7 @@ func Await(ctx context.Context, c *kube.Client, name string, limit time.Duration
 // reason returns what the machine says about not running. A machine that is not there, or is not meant to run, is an error.
 func reason(ctx context.Context, c *kube.Client, name string, instance *kubevirt.VirtualMachineInstance) (string, error) {
 	if instance != nil {
-		return sentence(string(instance.Status.Phase), instance.Status.Conditions), nil
+		return machine.Said(string(instance.Status.Phase), instance.Status.Conditions), nil
 	}
 	vm, err := kube.Machines.Get(ctx, c, name)
 	switch {
@@ -61,16 +61,7 @@ func reason(ctx context.Context, c *kube.Client, name string, instance *kubevirt
 	case vm.Status.PrintableStatus == kubevirt.StatusStopped:
 		return "", fmt.Errorf("VM %s/%s is stopped; start it with: virtctl start %s", c.Namespace, name, name)
 	}
-	return sentence(string(vm.Status.PrintableStatus), vm.Status.Conditions), nil
-}
-
-func sentence(phase string, conditions []kubevirt.Condition) string {
-	for _, c := range conditions {
-		if c.Type == "Ready" && c.Message != "" {
-			return phase + ", " + c.Message
-		}
-	}
-	return phase
+	return machine.Said(string(vm.Status.PrintableStatus), vm.Status.Conditions), nil
 }
 
 // Open opens the console of a machine that runs.

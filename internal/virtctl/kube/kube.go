@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -118,8 +119,11 @@ func (k Kind[T]) Get(ctx context.Context, c *Client, name string) (*T, error) {
 
 // List reads all objects of the kind in the client's namespace. That the cluster does not know the kind is an error for
 // which apierrors.IsNotFound holds.
-func (k Kind[T]) List(ctx context.Context, c *Client) ([]T, error) {
-	list, err := k.in(c).List(ctx, metav1.ListOptions{})
+func (k Kind[T]) List(ctx context.Context, c *Client) ([]T, error) { return k.Labelled(ctx, c, "") }
+
+// Labelled reads the objects of the kind in the client's namespace that a label selector selects.
+func (k Kind[T]) Labelled(ctx context.Context, c *Client, selector string) ([]T, error) {
+	list, err := k.in(c).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, fmt.Errorf("list %ss: %w", k.name, err)
 	}
@@ -174,6 +178,15 @@ func (k Kind[T]) Update(ctx context.Context, c *Client, object *T) error {
 // Delete deletes an object, or finds out whether that could be done.
 func (k Kind[T]) Delete(ctx context.Context, c *Client, name string, dryRun []string) error {
 	if err := k.in(c).Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun}); err != nil {
+		return fmt.Errorf("delete %s %s: %w", k.name, name, err)
+	}
+	return nil
+}
+
+// Remove deletes the object of that name if it has this UID. That there is none, or another one, is no error.
+func (k Kind[T]) Remove(ctx context.Context, c *Client, name string, uid types.UID) error {
+	err := k.in(c).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete %s %s: %w", k.name, name, err)
 	}
 	return nil

@@ -59,6 +59,16 @@ func Unpause(ctx context.Context, c *kube.Client, name string, change Change) er
 	return put(ctx, c, "virtualmachineinstances", name, "unpause", change)
 }
 
+// Said is what a machine or an instance says about itself: its phase, and why it is not ready.
+func Said(phase string, conditions []kubevirt.Condition) string {
+	for _, c := range conditions {
+		if c.Type == "Ready" && c.Message != "" {
+			return phase + ", " + c.Message
+		}
+	}
+	return phase
+}
+
 // Read reads a subresource.
 func Read(ctx context.Context, c *kube.Client, resource, name, verb string) ([]byte, error) {
 	return c.Core.CoreV1().RESTClient().Get().AbsPath(Path(c, resource, name, verb)).Do(ctx).Raw()

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/transfer/backup"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
@@ -26,10 +28,10 @@ import (
 
 // plan is what is made.
 type plan struct {
-	checkpoint string
-	machine    *kubevirt.VirtualMachine
-	disks      []restored
-	aids       *aids
+	moment  *backup.Manifest
+	machine *kubevirt.VirtualMachine
+	disks   []restored
+	aids    *aids
 }
 
 // restored is a disk that is made of the backup.
@@ -53,8 +55,8 @@ func planOf(m *backup.Manifest, digest string, o Options, from accessv1.VolumeBa
 	if wrong := validation.IsDNS1123Subdomain(o.target()); len(wrong) > 0 {
 		return nil, fmt.Errorf("a machine cannot have the name %q: %s", o.target(), strings.Join(wrong, "; "))
 	}
-	p := &plan{checkpoint: m.Checkpoint, machine: &kubevirt.VirtualMachine{
-		ObjectMeta: metav1.ObjectMeta{Name: o.target(), Labels: was.Labels, Annotations: kept(was.Annotations)},
+	p := &plan{moment: m, machine: &kubevirt.VirtualMachine{
+		ObjectMeta: metav1.ObjectMeta{Name: o.target(), Labels: notDrill(was.Labels), Annotations: kept(was.Annotations)},
 		Spec:       *was.Spec.DeepCopy(),
 	}}
 	spec := &p.machine.Spec
@@ -82,6 +84,13 @@ func planOf(m *backup.Manifest, digest string, o Options, from accessv1.VolumeBa
 			"If you trust them, and have looked at it (--output yaml --trust), repeat it with --trust", strings.Join(reached, "; "))
 	}
 	return p, nil
+}
+
+// notDrill returns the labels without that of a restore drill: the next drill would take the machine for one that it may remove.
+func notDrill(all map[string]string) map[string]string {
+	out := maps.Clone(all)
+	delete(out, names.Drill)
+	return out
 }
 
 func revision(i *kubevirt.InstancetypeMatcher) *string {

@@ -19,7 +19,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/transfer/backup"
+	"github.com/berth-vm/berth/internal/virtctl/drill"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/internal/virtctl/vmexport"
 )
@@ -42,10 +44,16 @@ type Options struct {
 	// SecretRef and CertConfigMap are for a URL.
 	SecretRef, CertConfigMap string
 	Wait, Keep               time.Duration
+	// Direct reaches the export by its Service, from a pod of the cluster.
+	Direct bool
+	drill  string // the name of the copy, if it is one for a drill
 }
 
 // target is the name of the machine that is made.
 func (o *Options) target() string {
+	if o.drill != "" {
+		return o.drill
+	}
 	if o.As != "" {
 		return o.As
 	}
@@ -89,14 +97,14 @@ func Run(ctx context.Context, c *kube.Client, o Options, said io.Writer) error {
 		case o.Print != nil:
 			return o.Print(p.objects())
 		case o.DryRun:
-			_, _ = fmt.Fprintf(said, "VirtualMachine %s would be made of backup %s\n", p.machine.Name, p.checkpoint)
+			_, _ = fmt.Fprintf(said, "VirtualMachine %s would be made of backup %s\n", p.machine.Name, p.moment.Checkpoint)
 			return nil
 		}
-		if err := create(ctx, c, p); err != nil {
+		if _, err := create(ctx, c, p); err != nil {
 			return err
 		}
 		s.keep = true
-		_, _ = fmt.Fprintf(said, "VirtualMachine %s is made of backup %s; virtctl vm status %s shows its disks\n", p.machine.Name, p.checkpoint, p.machine.Name)
+		_, _ = fmt.Fprintf(said, "VirtualMachine %s is made of backup %s; virtctl vm status %s shows its disks\n", p.machine.Name, p.moment.Checkpoint, p.machine.Name)
 		return nil
 	})
 }
@@ -122,19 +130,19 @@ func prepare(ctx context.Context, s *set, o Options, namespace string) (*plan, e
 }
 
 // create makes the machine, and then what its disks are made of, which goes with the machine. If that cannot be made, the machine goes again.
-func create(ctx context.Context, c *kube.Client, p *plan) error {
+func create(ctx context.Context, c *kube.Client, p *plan) (*kubevirt.VirtualMachine, error) {
 	made, err := kube.Machines.Create(ctx, c, p.machine)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	owner := metav1.OwnerReference{APIVersion: kube.Machines.GVK().GroupVersion().String(), Kind: kube.Machines.GVK().Kind, Name: made.Name, UID: made.UID}
 	err = p.makeRest(ctx, c, owner)
 	if err == nil {
-		return nil
+		return made, nil
 	}
 	aside, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	return errors.Join(err, kube.Machines.Delete(aside, c, made.Name, nil))
+	return nil, errors.Join(err, kube.Machines.Remove(aside, c, made.Name, made.UID))
 }
 
 // withSet opens the set of backups.
@@ -153,7 +161,10 @@ func withSet(ctx context.Context, c *kube.Client, o Options, said io.Writer, use
 		space = c.Namespace
 	}
 	abroad := space != c.Namespace
-	e := vmexport.Options{Name: "restore-" + rand.String(8), Wait: o.Wait, Keep: true, TTL: o.Keep}
+	e := vmexport.Options{Name: "restore-" + rand.String(8), Wait: o.Wait, Keep: true, TTL: o.Keep, Direct: o.Direct}
+	if o.drill != "" {
+		e.Labels, e.Annotations = drill.ExportLabels(o.drill, o.Name)
+	}
 	from := c.In(space)
 	var s *set
 	err := vmexport.OfClaim(ctx, from, e, claim, io.Discard, func(f *vmexport.Files) error {

@@ -44,7 +44,10 @@ type set struct {
 }
 
 // aids are objects that a worker needs to read a set of another namespace.
-type aids struct{ name, cert, token string }
+type aids struct {
+	name, cert, token string
+	labels            map[string]string
+}
 
 // source is where workers find the set.
 func (s *set) source() accessv1.VolumeBackupSourceSpec { return s.from }
@@ -71,7 +74,7 @@ func (s *set) serve(name string, f *vmexport.Files) {
 
 // objects are the ConfigMap with the authority to trust and the Secret with the token.
 func (a *aids) objects(owner metav1.OwnerReference) (*corev1.ConfigMap, *corev1.Secret) {
-	meta := metav1.ObjectMeta{Name: a.name, OwnerReferences: []metav1.OwnerReference{owner}}
+	meta := metav1.ObjectMeta{Name: a.name, Labels: a.labels, OwnerReferences: []metav1.OwnerReference{owner}}
 	return &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"ca.pem": a.cert}},
 		&corev1.Secret{ObjectMeta: meta, StringData: map[string]string{"header": export.TokenHeader + ": " + a.token}}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -27,7 +28,11 @@ type Files struct {
 func OfClaim(ctx context.Context, c *kube.Client, o Options, claim string, out io.Writer, use func(*Files) error) error {
 	group := ""
 	o.Source = &corev1.TypedLocalObjectReference{APIGroup: &group, Kind: export.Claim, Name: claim}
-	o.Annotations = map[string]string{names.ExportFiles: "true"}
+	o.Annotations = maps.Clone(o.Annotations)
+	if o.Annotations == nil {
+		o.Annotations = map[string]string{}
+	}
+	o.Annotations[names.ExportFiles] = "true"
 	r := &run{Options: o, cluster: c, out: out}
 	return r.within(ctx, func() error {
 		e, err := r.ready(ctx)

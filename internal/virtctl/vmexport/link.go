@@ -59,15 +59,17 @@ func (r *run) find(e *export.VirtualMachineExport, wanted ...export.Format) (lin
 
 // open finds what a download needs besides its address: the token, and the pod to forward a port to.
 func (r *run) open(ctx context.Context, e *export.VirtualMachineExport, l *link) error {
-	if e.Status.TokenSecretRef == nil {
-		return fmt.Errorf("VirtualMachineExport '%s/%s' has no token", e.Namespace, e.Name)
+	if l.token = r.token; l.token == "" {
+		if e.Status.TokenSecretRef == nil {
+			return fmt.Errorf("VirtualMachineExport '%s/%s' has no token", e.Namespace, e.Name)
+		}
+		secret, err := r.cluster.Core.CoreV1().Secrets(r.cluster.Namespace).Get(ctx, *e.Status.TokenSecretRef, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("read the token of the export: %w", err)
+		}
+		l.token = string(secret.Data[export.TokenKey])
 	}
-	secret, err := r.cluster.Core.CoreV1().Secrets(r.cluster.Namespace).Get(ctx, *e.Status.TokenSecretRef, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read the token of the export: %w", err)
-	}
-	l.token = string(secret.Data[export.TokenKey])
-	if r.ServiceURL != "" {
+	if r.ServiceURL != "" || r.Direct {
 		return nil
 	}
 	service, err := r.cluster.Core.CoreV1().Services(r.cluster.Namespace).Get(ctx, e.Status.ServiceName, metav1.GetOptions{})

@@ -35,9 +35,11 @@ type Options struct {
 	Keep       bool // the export stays after the download
 	Delete     bool // ... or goes even if it was there before
 	ServiceURL string
-	LocalPort  int
-	Retries    int
-	Wait       time.Duration
+	// Direct connects to the server by the export's Service, which only pods of the cluster reach.
+	Direct    bool
+	LocalPort int
+	Retries   int
+	Wait      time.Duration
 }
 
 // run is one command.
@@ -45,6 +47,7 @@ type run struct {
 	Options
 	cluster *kube.Client
 	out     io.Writer // what is said
+	token   string    // that this command made; empty: it is in a Secret
 }
 
 func (r *run) say(format string, args ...any) {
@@ -77,11 +80,15 @@ func (r *run) create(ctx context.Context) error {
 	}
 	owner := metav1.NewControllerRef(made, export.GroupVersion.WithKind("VirtualMachineExport"))
 	owner.BlockOwnerDeletion = ptr.To(false) // which would need the right to change the export's finalizers
+	token := rand.Text()
 	_, err = r.cluster.Core.CoreV1().Secrets(r.cluster.Namespace).Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: secret, OwnerReferences: []metav1.OwnerReference{*owner}},
-		Data:       map[string][]byte{export.TokenKey: []byte(rand.Text())},
+		ObjectMeta: metav1.ObjectMeta{Name: secret, Labels: r.Labels, OwnerReferences: []metav1.OwnerReference{*owner}},
+		Data:       map[string][]byte{export.TokenKey: []byte(token)},
 	}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) { // one that is there is the user's own
+	switch {
+	case err == nil:
+		r.token = token // so that nobody needs the right to read Secrets for it
+	case !apierrors.IsAlreadyExists(err): // one that is there is the user's own
 		return fmt.Errorf("create the token of the export: %w", err)
 	}
 	r.say("VirtualMachineExport '%s/%s' created succesfully", r.cluster.Namespace, r.Name) //nolint:misspell // as upstream spells it

@@ -40,6 +40,9 @@ func (r *run) wayTo(ctx context.Context, l link) (*way, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: u.Hostname(), InsecureSkipVerify: r.Insecure} //nolint:gosec // G402: the user asked for it
 	at, closed := r.ServiceURL, func() {}
+	if at == "" && r.Direct {
+		at = u.Host
+	}
 	if at == "" {
 		if at, closed, err = r.forward(ctx, l); err != nil {
 			return nil, err
