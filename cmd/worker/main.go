@@ -23,6 +23,7 @@ const usage = `usage: worker run [--task FILE] [--report FILE] [--listen ADDRESS
        worker export [--task FILE]
        worker poll [--task FILE] [--report FILE]
        worker backup [--task FILE] [--report FILE] [--listen ADDRESS]
+       worker remove-backups [--task FILE] [--report FILE]
        worker bind [--task FILE] [--report FILE]
        worker import --from SOURCE --to TARGET [flags]
        worker receive --to TARGET [flags]
@@ -62,6 +63,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exportVolumes(ctx, args, stderr)
 	case "backup":
 		return backUp(ctx, args, stderr)
+	case "remove-backups":
+		return removeBackups(ctx, args, stderr)
 	case "bind":
 		return bindClaim(args, stderr)
 	case "poll":

@@ -7,5 +7,5 @@
 //
 // A backup is there or it is not: it has its name only when all of it is on stable storage. It is never changed afterwards.
 //
-// The package does not know where a disk comes from nor how it is known what changed, and it deletes no backup.
+// The package does not know where a disk comes from nor how it is known what changed, nor which backups are still wanted.
 package backup

@@ -46,7 +46,7 @@ const granularity = 64 << 10
 // if the error is not that the set is full or that a disk changed, what was written is kept, and Write continues it if it is called again for the same
 // moment.
 func Write(ctx context.Context, dir string, p Plan) (*Manifest, error) {
-	w := &writer{plan: p, dir: dir, part: filepath.Join(dir, "."+p.Checkpoint+".berth-part")}
+	w := &writer{plan: p, dir: dir, part: filepath.Join(dir, "."+p.Checkpoint+partSuffix)}
 	err := w.write(ctx)
 	if err == nil {
 		return w.manifest, nil
