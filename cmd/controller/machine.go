@@ -17,13 +17,14 @@ import (
 	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/controller/machineclone"
 	"github.com/berth-vm/berth/internal/controller/relocate"
+	"github.com/berth-vm/berth/internal/controller/schedule"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
 	"github.com/berth-vm/berth/internal/controller/snapshot/agent"
 	"github.com/berth-vm/berth/internal/controller/usageclass"
 	"github.com/berth-vm/berth/internal/reach"
 )
 
-// setUpMachine adds the machine side: what runs machines, takes their snapshots, lets people download their disks, backs them up, and the check at their door.
+// setUpMachine adds the machine side: what runs machines, takes their snapshots, lets people download their disks, backs them up on schedules too, and the check at their door.
 func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records, o options) error {
 	rules, err := reach.Parse(o.networkDisks)
 	if err != nil {
@@ -68,6 +69,9 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 		}
 		// So are backups written by them.
 		if err := backup.Setup(mgr, writer, records, launchers, o.image); err != nil {
+			return err
+		}
+		if err := schedule.Setup(mgr, writer, records, o.image); err != nil {
 			return err
 		}
 		return export.Setup(mgr, writer, records, o.image) // the data side has the certificate made for both

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	_ "time/tzdata" // the image has no time zones, and schedules name them
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"

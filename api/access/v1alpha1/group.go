@@ -1,6 +1,6 @@
 // Package v1alpha1 has the kinds of berth.dev/v1alpha1. DiskAccess says who has a disk open: one object for each disk that is in
 // use. ContainerVolume records what a container makes for a machine, and is written by the machine side alone. VolumeBackupSource is written by
-// users: a disk of a backup, for claims and DataVolumes to be filled with.
+// users: a disk of a backup, for claims and DataVolumes to be filled with. MachineSchedule is written by users too: which machines are backed up when.
 //
 // It is data only; who may have a disk together with whom is in internal/decide/access, and which disk two names stand
 // for is in internal/identity.
@@ -24,7 +24,7 @@ var GroupVersion = schema.GroupVersion{Group: "berth.dev", Version: "v1alpha1"}
 // AddToScheme makes the kinds known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &DiskAccess{}, &DiskAccessList{}, &ContainerVolume{}, &ContainerVolumeList{},
-		&VolumeBackupSource{}, &VolumeBackupSourceList{})
+		&VolumeBackupSource{}, &VolumeBackupSourceList{}, &MachineSchedule{}, &MachineScheduleList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

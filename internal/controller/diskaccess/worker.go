@@ -40,7 +40,7 @@ func (r *Records) Of(ctx context.Context, worker *corev1.Pod) ([]Disk, error) {
 			continue
 		}
 		d := Disk{ID: identity.Volume(pv), Servers: netdisk.Servers(pv), Mode: accessv1.WriteExclusive, Claim: claim.UID, Use: accessv1.UseFill, Early: render.BootsEarly(worker)}
-		if worker.Labels[render.LabelComponent] == render.RoleBackup {
+		if role := worker.Labels[render.LabelComponent]; role == render.RoleBackup || role == render.RoleBackupRemoval {
 			d.Use = accessv1.UseBackup
 		}
 		if render.OnlyReads(worker, claim.Name) {

@@ -27,7 +27,7 @@ func programs(t *testing.T) []metricpage.Program {
 		t.Fatal(err)
 	}
 	return []metricpage.Program{
-		{Name: "The controller", Collectors: []prometheus.Collector{Now{}, Machines{}, transfers.total, transfers.bytes, transfers.duration}},
+		{Name: "The controller", Collectors: []prometheus.Collector{Now{}, Machines{}, Schedules{}, transfers.total, transfers.bytes, transfers.duration}},
 		{Name: "The upload proxy", Collectors: []prometheus.Collector{proxy.NewMeter()}},
 		{Name: "The node's agent", Collectors: []prometheus.Collector{layermetrics.Meter{}}},
 	}

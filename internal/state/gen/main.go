@@ -87,6 +87,12 @@ func machines(w io.Writer) {
 	for _, r := range state.BackupRows() {
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %s |\n", r.Reason, r.Condition, r.Upstream, kind(r.Warn), r.Message)
 	}
+	fmt.Fprint(w, "\n## What a schedule can say of a machine\n\n"+
+		"In the entry of the machine in its status, in the condition UpToDate, and in an event: see [schedules](../flows/schedules.md).\n\n"+
+		"| reason | up to date | event | message |\n|---|---|---|---|\n")
+	for _, r := range state.ScheduleRows() {
+		fmt.Fprintf(w, "| %s | %t | %s | %s |\n", r.Reason, r.UpToDate, kind(r.Warn), r.Message)
+	}
 	moves(w)
 }
 

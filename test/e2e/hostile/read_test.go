@@ -41,6 +41,10 @@ func (h *hostile) requests() attempts {
 		"see backups":                     {"GET", backups + in + "/virtualmachinebackups", ""},
 		"back a machine of theirs up":     {"POST", backups + "/namespaces/" + h.own.Namespace + "/virtualmachinebackups", `{}`},
 		"write a backup's status":         {"PATCH", backups + "/namespaces/" + h.own.Namespace + "/virtualmachinebackups/any/status", `{"status":{"type":"Full"}}`},
+		"have a machine backed up":        {"POST", "/apis/berth.dev/v1alpha1" + in + "/machineschedules", `{}`},
+		"have one of theirs backed up":    {"POST", "/apis/berth.dev/v1alpha1/namespaces/" + h.own.Namespace + "/machineschedules", `{}`},
+		"see schedules":                   {"GET", "/apis/berth.dev/v1alpha1" + in + "/machineschedules", ""},
+		"write a schedule's status":       {"PATCH", "/apis/berth.dev/v1alpha1/namespaces/" + h.own.Namespace + "/machineschedules/any/status", `{"status":{"machines":[]}}`},
 		"read a claim":                    {"GET", core + in + "/persistentvolumeclaims/golden", ""},
 		"change a claim":                  {"PATCH", core + in + "/persistentvolumeclaims/golden", touch},
 		"delete a claim":                  {"DELETE", core + in + "/persistentvolumeclaims/golden", ""},
@@ -239,6 +243,29 @@ var reads = attempts{
 			h.t().Errorf("the source of a volume was changed: %v", err)
 		}
 		h.neverFilled("changes")
+	},
+	"schedule backups of another namespace": func(h *hostile) {
+		// As an administrator of the own namespace, who may write schedules: the machine of that name is in another one.
+		for name, machine := range map[string]string{"theirs": h.machine.Name, "by-path": h.victim.Namespace + "/" + h.machine.Name} {
+			s := &accessv1.MachineSchedule{ObjectMeta: metav1.ObjectMeta{Namespace: h.own.Namespace, Name: name}, Spec: accessv1.MachineScheduleSpec{
+				Machine: machine, Schedule: "* * * * *", Backup: &accessv1.ScheduledBackup{PvcName: "golden"}}}
+			err := h.own.Kube.Create(h.own.Context(), s)
+			if name == "by-path" {
+				if !apierrors.IsInvalid(err) {
+					h.t().Errorf("a schedule names a machine of another namespace: %v", err)
+				}
+				continue
+			}
+			if err != nil {
+				h.t().Fatal(err)
+			}
+			h.own.Wait("what the schedule says", quiet*4, func(ctx context.Context) (bool, string) {
+				if err := h.own.Kube.Get(ctx, client.ObjectKeyFromObject(s), s); err != nil {
+					return false, err.Error()
+				}
+				return len(s.Status.Conditions) == 2 && s.Status.Conditions[1].Reason == "MachineMissing" && len(s.Status.Machines) == 0, fmt.Sprint(s.Status)
+			})
+		}
 	},
 	"restore a backup of another namespace": func(h *hostile) {
 		theirs := &accessv1.VolumeBackupSource{ObjectMeta: metav1.ObjectMeta{Namespace: h.victim.Namespace, Name: "theirs"}, Spec: accessv1.VolumeBackupSourceSpec{
