@@ -307,10 +307,13 @@ func (c *chaos) uploaded() {
 	c.uploads.Go(func() { c.send(name, c.images[v.image]) })
 }
 
-// machine makes one with a disk of each kind of storage.
+// machine makes one with a disk of each kind of storage, half of them without DataVolumes.
 func (c *chaos) machine() {
 	y := &fixture.Machines{Env: c.Env, Kube: c.Kube}
 	vm := y.TinyMachine(c.name("machine"), fixture.ClassWaits, fixture.ClassDisk)
+	if c.random.IntN(2) == 0 {
+		fixture.InClaimTemplates(vm)
+	}
 	c.machines[vm.Name] = vm
 	c.put(vm)
 }

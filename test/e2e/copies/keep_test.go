@@ -46,6 +46,7 @@ func TestCopyIsKept(t *testing.T) {
 	v := fixture.NewVirtctl(t, y.Env)
 	vm := y.NetworkMachine("kept", kubevirt.Volume{VolumeSource: kubevirt.VolumeSource{
 		ContainerDisk: &kubevirt.ContainerDiskSource{Image: images.Guest, ImagePullPolicy: corev1.PullIfNotPresent}}})
+	fixture.FromClaimTemplate(vm, "own", "localdisk")
 	y.BootFromNetwork(vm)
 	y.GuestWrites(vm)
 	claimOfOthers(y, v, vm)

@@ -59,10 +59,9 @@ func addsClaim(y *fixture.Machines, vm *kubevirt.VirtualMachine, name string, bu
 	y.GuestSays(vm, "serial="+name+" size=")
 }
 
-// TestMigrationLocalClaims: node-local claims, of a filesystem and of a device, one that a DataVolume filled, and two that were
-// added while it runs, follow their machine to another node and back while it runs. When it has stopped they have their names, and
-// their old volumes are gone; the objects are as they were applied from Git; a snapshot that was taken after the moves is
-// restored; and it starts where its data is.
+// TestMigrationLocalClaims: node-local claims, of a filesystem and of a device, one that a DataVolume filled, one of a
+// claim template, and two that were added while it runs, follow their machine to another node and back while it runs. When it has stopped they have their names, and their old volumes are gone;
+// what was applied from Git is what is there; a snapshot that was taken after the moves is restored; and it starts where its data is.
 func TestMigrationLocalClaims(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)
@@ -75,6 +74,7 @@ func TestMigrationLocalClaims(t *testing.T) {
 		kubevirt.Volume{Name: "blank", VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "follower-blank"}}},
 		kubevirt.Volume{Name: "empty", VolumeSource: kubevirt.VolumeSource{EmptyDisk: &kubevirt.EmptyDiskSource{Capacity: resource.MustParse("64Mi")}}})
 	vm.Spec.DataVolumeTemplates = []kubevirt.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: "follower-blank"}, Spec: fixture.BlankDisk("local")}}
+	fixture.FromClaimTemplate(vm, "own", "localdisk")
 	git := file(y, vm)
 	y.Kubectl("apply", "-f", git)
 	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
@@ -83,16 +83,16 @@ func TestMigrationLocalClaims(t *testing.T) {
 	y.Create(framework.Claim{Name: "morefiles", Class: "localdisk", Size: "64Mi"})
 	addsClaim(y, vm, "more", kubevirt.BusVirtio)
 	addsClaim(y, vm, "morefiles", kubevirt.BusSCSI)
-	first, claims := claimNames(y), []string{"files", "device", "follower-blank", "more", "morefiles"}
+	first, claims := claimNames(y), []string{"files", "device", "follower-blank", "follower-own", "more", "morefiles"}
 	old := map[string]string{}
 	for _, name := range claims {
 		old[name] = y.WaitBound(name).Name
 	}
-	disks := []string{"files", "device", "blank", "more", "morefiles", "empty"}
+	disks := []string{"files", "device", "blank", "own", "more", "morefiles", "empty"}
 	c := churns(y, vm, disks...)
 	for i := range rounds(t) {
 		c.moves(fmt.Sprintf("follow-%d", i), func() { moves(y, vm, fmt.Sprintf("follow-%d", i)) })
-		for _, volume := range disks[:5] {
+		for _, volume := range disks[:6] {
 			if got := serving(y, vm, volume); strings.HasPrefix(got, "move-") {
 				t.Errorf("disk %s is said to be in claim %q, which nobody knows", volume, got)
 			}
@@ -105,7 +105,7 @@ func TestMigrationLocalClaims(t *testing.T) {
 		return len(all) == len(first)+len(claims), strings.Join(all, " ")
 	})
 
-	y.AnswersTo(vm, append(c.commands("calm"), fixture.PatternCommands("write", 1, disks[:3]...)...)...)
+	y.AnswersTo(vm, append(c.commands("calm"), fixture.PatternCommands("write", 1, disks[:4]...)...)...)
 	y.SnapshotMachine("moved", vm.Name)
 	y.RunPattern(vm, "write", 2, "files", "device") // which is not to be there in the end
 	at := y.InstanceOf(t.Context(), vm).Status.NodeName
@@ -129,7 +129,7 @@ func TestMigrationLocalClaims(t *testing.T) {
 	y.SetRunStrategy(vm, kubevirt.RunAlways)
 	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
 	y.GuestSays(vm, "berth-guest: ready")
-	y.RunPattern(vm, "verify", 1, disks[:3]...)
+	y.RunPattern(vm, "verify", 1, disks[:4]...)
 	y.Kubectl("diff", "-f", git)
 	if got := serving(y, vm, "files"); got != "files" {
 		t.Errorf("disk files is in claim %s", got)
@@ -199,25 +199,27 @@ func file(y *fixture.Machines, vm *kubevirt.VirtualMachine) string {
 	return path
 }
 
-// inClaim waits until the disk of the machine's first volume has been sent into its new claim.
+// inClaim waits until the disk of the machine's volume has been sent into its new claim.
 func inClaim(y *fixture.Machines, vm *kubevirt.VirtualMachine, volume, claim string) {
 	y.T.Helper()
 	y.Wait("disk "+volume+" to be in claim "+claim, fixture.MovePatience, func(ctx context.Context) (bool, string) {
 		_, launchers := y.PodsOf(ctx, vm)
-		return len(launchers) == 1 && serving(y, vm, volume) == claim && y.InstanceOf(ctx, vm).Spec.Volumes[0].PersistentVolumeClaim.ClaimName == claim,
-			y.Kubectl("get", "vmim,vmi", "-o", "wide")
+		named := slices.ContainsFunc(y.InstanceOf(ctx, vm).Spec.Volumes, func(v kubevirt.Volume) bool {
+			return v.Name == volume && v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim
+		})
+		return len(launchers) == 1 && serving(y, vm, volume) == claim && named, y.Kubectl("get", "vmim,vmi", "-o", "wide")
 	})
 }
 
 // changesClaim: a volume of a running machine is changed to a claim on its own node, and its disk is sent there while its other disks stay where
-// they are; and to a claim of another class, and it is sent there.
+// they are; and to a claim of another class, together with the disk of a claim template that gives way to a claim, and both are sent there.
 func changesClaim(y *fixture.Machines, vm *kubevirt.VirtualMachine) {
 	y.T.Helper()
 	run, at := y.InstanceOf(y.Context(), vm).UID, y.InstanceOf(y.Context(), vm).Status.NodeName
 	y.Create(framework.Claim{Name: "beside", Class: "localdisk", Size: "64Mi"})
 	y.Kubectl("annotate", "persistentvolumeclaim", "beside", fixture.SelectedNodeAnnotation+"="+at) // so that it has its volume there before anybody uses it
 	y.WaitBound("beside")
-	c := churns(y, vm, "files", "device", "blank")
+	c := churns(y, vm, "files", "device", "blank", "own")
 	c.moves("to a claim beside", func() {
 		y.Kubectl("patch", "virtualmachine", vm.Name, "--type=json", "-p", `[{"op": "add", "path": "/spec/updateVolumesStrategy", "value": "Migration"},
 			{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "beside"}]`)
@@ -227,10 +229,14 @@ func changesClaim(y *fixture.Machines, vm *kubevirt.VirtualMachine) {
 		y.T.Errorf("it is on %s and was on %s; its disks are said to be in %+v", i.Status.NodeName, at, i.Status.VolumeStatus)
 	}
 	y.Create(framework.Claim{Name: "elsewhere", Class: "local", Size: "96Mi"})
-	c.moves("to a claim elsewhere", func() {
+	y.Create(framework.Claim{Name: "plain", Class: "local", Size: "96Mi"})
+	c.moves("to claims elsewhere", func() {
 		y.Kubectl("patch", "virtualmachine", vm.Name, "--type=json", "-p",
-			`[{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "elsewhere"}]`)
+			`[{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "elsewhere"},
+			{"op": "remove", "path": "/spec/volumeClaimTemplates"},
+			{"op": "replace", "path": "/spec/template/spec/volumes/4/persistentVolumeClaim/claimName", "value": "plain"}]`)
 		inClaim(y, vm, "files", "elsewhere")
+		inClaim(y, vm, "own", "plain")
 	})
 	if got := y.Kubectl("get", "vmim", "-o", "name", "-l", kubevirt.LabelVolumeUpdate+"="+vm.Name); strings.Count(got, "\n") != 2 {
 		y.T.Errorf("the migrations of its volumes are not kept: %s", got)
@@ -240,7 +246,7 @@ func changesClaim(y *fixture.Machines, vm *kubevirt.VirtualMachine) {
 	}
 }
 
-// TestMigrationStopped: the disks of a machine that is stopped, of a filesystem, of a device and of a DataVolume, are copied to another node by
+// TestMigrationStopped: the disks of a machine that is stopped, of a filesystem, of a device, of a DataVolume and of a claim template, are copied to another node by
 // virtctl migrate. Its claims keep their names and its old volumes go; the machine starts there, with its data. One that is started meanwhile
 // waits, and one that is cancelled stays where it was.
 func TestMigrationStopped(t *testing.T) {
@@ -255,14 +261,15 @@ func TestMigrationStopped(t *testing.T) {
 	vm := y.MovableMachine("still", claimed("files"), claimed("device"),
 		kubevirt.Volume{Name: "blank", VolumeSource: kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "still-blank"}}})
 	vm.Spec.DataVolumeTemplates = []kubevirt.DataVolumeTemplateSpec{{ObjectMeta: metav1.ObjectMeta{Name: "still-blank"}, Spec: fixture.BlankDisk("local")}}
+	fixture.FromClaimTemplate(vm, "own", "localdisk")
 	y.CreateMachine(vm)
 	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
 	y.GuestSays(vm, "berth-guest: ready")
-	disks := []string{"files", "device", "blank"}
+	disks := []string{"files", "device", "blank", "own"}
 	y.RunPattern(vm, "write", 7, disks...)
 	y.SetRunStrategy(vm, kubevirt.RunHalted)
 	y.WaitStatus(vm, kubevirt.StatusStopped, fixture.BootPatience)
-	first, claims, old := claimNames(y), []string{"files", "device", "still-blank"}, map[string]string{}
+	first, claims, old := claimNames(y), []string{"files", "device", "still-blank", "still-own"}, map[string]string{}
 	from := ""
 	for _, name := range claims {
 		pv := y.WaitBound(name)

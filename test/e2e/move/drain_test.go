@@ -68,8 +68,8 @@ func uncordon(y *fixture.Machines, node string) {
 	}
 }
 
-// TestDrain: five machines that are to move leave a node that is emptied, by virtctl vm evacuate and by kubectl drain, and none of them is
-// started again; one that would be shut down stays with virtctl.
+// TestDrain: five machines that are to move, one of them with a local disk of a claim template, leave a node that is emptied, by virtctl vm evacuate
+// and by kubectl drain, and none of them is started again; one that would be shut down stays with virtctl.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)
@@ -78,6 +78,9 @@ func TestDrain(t *testing.T) {
 	var movers []*kubevirt.VirtualMachine
 	for n := range 5 {
 		movers = append(movers, preferring(y, fmt.Sprintf("mover-%d", n), node, kubevirt.EvictLiveMigrate))
+		if n == 0 {
+			fixture.FromClaimTemplate(movers[n], "own", "localdisk")
+		}
 		y.CreateMachine(movers[n])
 	}
 	stays := preferring(y, "stays", node, kubevirt.EvictNone)

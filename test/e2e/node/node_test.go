@@ -136,7 +136,7 @@ func inSubtest(y *fixture.Machines, t *testing.T) *fixture.Machines {
 
 // runningOutage: a machine that runs on the node says that it is gone, and runs again when it is back.
 func runningOutage(y *fixture.Machines, node string) outage {
-	vm := y.TinyMachine("running", "local")
+	vm := fixture.InClaimTemplates(y.TinyMachine("running", "local"))
 	vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
 	return outage{
 		before: func(t *testing.T) {
