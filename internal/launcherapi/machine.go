@@ -108,6 +108,8 @@ type Machine struct {
 	Incoming string `json:"incoming,omitempty"`
 	// Sent lists the volumes whose claims are new and empty: their disks are sent with the guest.
 	Sent []string `json:"sent,omitempty"`
+	// Whole has the sizes of copies that have all of their masters, by volume. The guest brings them along; Spec does not say what they were copied from.
+	Whole map[string]int64 `json:"whole,omitempty"`
 	// Updated lists those of Sent whose new claims the user chose, with the claim that each disk was on before. Old data on such a claim is
 	// overwritten.
 	Updated map[string]string `json:"updated,omitempty"`

@@ -2,12 +2,14 @@ package render
 
 import (
 	"cmp"
+	"maps"
 	"path"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
@@ -110,6 +112,22 @@ func (m Machine) copyRequest() int64 {
 		}
 	}
 	return sum
+}
+
+// WithoutMasters returns the machine as it is without the masters of copies that have all of them, by volume with their sizes: the pod
+// neither mounts nor opens them.
+func (m Machine) WithoutMasters(sizes map[string]int64) Machine {
+	if len(sizes) == 0 {
+		return m
+	}
+	m.Whole, m.Instance, m.Direct = sizes, m.Instance.DeepCopy(), maps.Clone(m.Direct)
+	for i, v := range m.Instance.Spec.Volumes {
+		if _, whole := sizes[v.Name]; whole {
+			m.Instance.Spec.Volumes[i] = kubevirt.Volume{Name: v.Name, Copy: v.Copied().DeepCopy()}
+			delete(m.Direct, v.Name)
+		}
+	}
+	return m
 }
 
 // media are the classes of the copies that have claims, by volume.

@@ -82,6 +82,8 @@ type Machine struct {
 	Servers string
 	// Replaced are the claims that take the place of those that the guest leaves behind, by volume.
 	Replaced map[string]string
+	// Whole are the sizes of copies that have all of their masters, by volume. The pod has no use for those.
+	Whole map[string]int64
 	// Updated are the volumes that its owner changed to other claims while the guest ran, with the claim that each was in before.
 	Updated map[string]string
 }
@@ -104,7 +106,7 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launcherapi.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
 		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Sizes: m.Sizes, Reach: m.Reach, Plain: m.Plain, Mirrored: m.Mirrored, LogIn: m.logsIn(), Media: m.media(), Rooms: m.rooms(), Direct: m.Direct,
-		Incoming: string(m.Incoming), Sent: m.sent(), Updated: m.Updated,
+		Incoming: string(m.Incoming), Sent: m.sent(), Whole: m.Whole, Updated: m.Updated,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the machine %s: %w", m.Instance.Name, err)

@@ -64,7 +64,7 @@ var fixedTable = []FixedRow{
 	{CauseKeeping, FixedDisks, true, "a copy is being kept in a claim ({disk}): wait until it is written"},
 	{CauseEarly, FixedDisks, true, "disk {disk} was being imported when the machine was started: restart the machine when the import is done"},
 	{CauseUnlike, FixedDisks, true, "disks were added or removed while the target was made ({detail}): migrate again"},
-	{CauseCopy, FixedDisks, true, "disk {disk} is a copy of mode {detail}, and only copies on write are sent: use copy-on-write"},
+	{CauseCopy, FixedDisks, true, "disk {disk} is a copy of mode {detail} that has yet to get the rest of its master: the machine can move when it has all of it"},
 	{CauseClaimCopied, FixedDisks, true, "disk {disk} is a copy of PersistentVolumeClaim {detail}, which one node can have at a time" + instead},
 	{CauseClaimShared, FixedDisks, true, "disk {disk} is in PersistentVolumeClaim {detail}, which one node can have at a time, and is read or shared only" + instead},
 	{CauseClaimDrive, FixedDisks, true, "disk {disk} is in PersistentVolumeClaim {detail}, which one node can have at a time, and is no plain disk" + instead},

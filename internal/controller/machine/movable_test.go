@@ -50,6 +50,18 @@ func TestFixedDisks(t *testing.T) {
 		"a copy that is not on write": {func(_ *observed.Instance, _ *diskstate.Disk, v *kubevirt.Volume) {
 			v.Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}
 		}, state.CauseCopy},
+		"a clone that is not complete": {func(s *observed.Instance, d *diskstate.Disk, v *kubevirt.Volume) {
+			v.Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}
+			d.Copied, d.Holds = v.Copy, true
+			s.Returns.Copies = map[string]launcherapi.Copy{v.Name: {Size: 1 << 30}}
+		}, state.CauseCopy},
+		"a clone of a claim of one node that is complete": {func(s *observed.Instance, d *diskstate.Disk, v *kubevirt.Volume) {
+			v.Copy = &kubevirt.DiskCopy{Mode: kubevirt.CopyClone}
+			d.Copied = v.Copy
+			s.Returns.Copies = map[string]launcherapi.Copy{v.Name: {Size: 1 << 30, LetGo: true}}
+			s.Launcher = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{render.AnnGo: "yes"}}, Spec: corev1.PodSpec{NodeName: "node1",
+				Volumes: []corev1.Volume{{Name: render.MoveVolume}}}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
+		}, ""},
 		"a copy of a claim of one node": {func(_ *observed.Instance, d *diskstate.Disk, _ *kubevirt.Volume) { d.Copied = &kubevirt.DiskCopy{} }, state.CauseClaimCopied},
 		"shared":                        {func(_ *observed.Instance, d *diskstate.Disk, _ *kubevirt.Volume) { d.Mode = accessv1.WriteShared }, state.CauseClaimShared},
 		"a LUN": {func(s *observed.Instance, _ *diskstate.Disk, _ *kubevirt.Volume) {

@@ -102,7 +102,7 @@ func (r *Reconciler) startTarget(ctx context.Context, v *Move) error {
 	if !here {
 		next.Away = home
 	}
-	pod, err := withUpdates(v.Run, next).Pod(render.Launcher)
+	pod, err := withUpdates(v.Run, next.WithoutMasters(v.Run.WholeCopies())).Pod(render.Launcher)
 	if err != nil {
 		return err
 	}

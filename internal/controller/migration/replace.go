@@ -37,9 +37,9 @@ func opens(s *observed.Instance, d diskstate.Disk) bool {
 // makeReplacements makes the claims that the target has in place of those that stay, and says for which volume which; here: the target is
 // on the node that they stay on.
 func (r *Reconciler) makeReplacements(ctx context.Context, v *Move, here bool) (map[string]string, error) {
-	out := map[string]string{}
+	out, whole := map[string]string{}, v.Run.WholeCopies()
 	for _, d := range v.Run.GuestDisks() {
-		if !d.Stays() || v.Run.Updates.Has(d.Name) || here && opens(v.Run, d) {
+		if _, left := whole[d.Name]; left || !d.Stays() || v.Run.Updates.Has(d.Name) || here && opens(v.Run, d) {
 			continue
 		}
 		c := handover.Replacement(v.Migration, d)
@@ -55,9 +55,10 @@ func (r *Reconciler) makeReplacements(ctx context.Context, v *Move, here bool) (
 	return out, nil
 }
 
-// disksAt are the disks as the target has them.
+// disksAt are the disks as the target has them, without the masters that it has no use for.
 func (r *Reconciler) disksAt(ctx context.Context, v *Move) ([]diskstate.Disk, error) {
-	disks := v.Run.GuestDisks()
+	whole := launcherpod.Machine(v.Target).Whole
+	disks := slices.DeleteFunc(v.Run.GuestDisks(), func(d diskstate.Disk) bool { _, left := whole[d.Name]; return left })
 	others := diskstate.Others(v.Target)
 	for i := range disks {
 		d := &disks[i]

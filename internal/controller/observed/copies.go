@@ -112,6 +112,23 @@ func (s *Instance) MakesCopies() bool {
 		slices.ContainsFunc(s.Object.Spec.Volumes, func(v kubevirt.Volume) bool { return v.Copied() != nil })
 }
 
+// WholeCopies returns the sizes of the copies that have all of their masters, by volume.
+func (s *Instance) WholeCopies() map[string]int64 {
+	out := map[string]int64{}
+	for _, v := range s.Object.Spec.Volumes {
+		if size := s.Returns.Copies[v.Name].Size; s.wholeCopy(v) && size > 0 {
+			out[v.Name] = size
+		}
+	}
+	return out
+}
+
+// wholeCopy reports whether a volume is a copy that has all of its master.
+func (s *Instance) wholeCopy(v kubevirt.Volume) bool {
+	c := v.Copied()
+	return c != nil && s.MakesCopies() && s.Returns.Copies[v.Name].LetGo && s.CopyPlan(v.Name, c).Reason == machine.CopyIndependent
+}
+
 // CopyPlan returns the plan for the copy of a volume.
 func (s *Instance) CopyPlan(volume string, c *kubevirt.DiskCopy) machine.CopyPlan {
 	said, word := s.Returns.Copies[volume]

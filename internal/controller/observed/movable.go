@@ -65,6 +65,8 @@ func (s *Instance) FixedDisk(v kubevirt.Volume) (cause state.FixedCause, detail 
 		return kind.Cause, ""
 	case slices.Contains(s.Returns.Early, v.Name), at >= 0 && s.Disks[at].Early:
 		return state.CauseEarly, ""
+	case s.wholeCopy(v): // it is the guest's alone, and sent
+		return "", ""
 	case copied != nil && copied.Mode != kubevirt.CopyOnWrite:
 		return state.CauseCopy, string(copied.Mode)
 	case at >= 0 && s.Disks[at].Stays() && !s.Updates.Has(v.Name):

@@ -72,16 +72,42 @@ func (k *Maker) copy(ctx context.Context, v kubevirt.Volume, master backing.Disk
 			return backing.Disk{}, err
 		}
 	}
-	k.note(v.Name, func(n *launcherapi.Copy) { n.Size = size })
-	b := backing.Disk{Path: path, Format: "qcow2", Copied: true, CopyOnRead: c.Mode == kubevirt.CopyOnRead}
+	b, err := k.made(v, size, mayHave)
 	if c.Mode != kubevirt.CopyClone {
 		b.Master = &master
 	}
+	return b, err
+}
+
+// whole makes an empty disk for a copy that has all of its master and comes along with its guest.
+func (k *Maker) whole(ctx context.Context, v kubevirt.Volume, size int64) (backing.Disk, error) {
+	c, path := v.Copied(), k.path(v.Name)
+	if c == nil || size <= 0 {
+		return backing.Disk{}, fmt.Errorf("volume %s: it is said to be a copy of %d bytes", v.Name, size)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return backing.Disk{}, err
+	}
+	if err := tool.Run(ctx, "qemu-img", "create", "-q", "-f", "qcow2", path, fmt.Sprint(size)); err != nil {
+		return backing.Disk{}, fmt.Errorf("volume %s: %w", v.Name, err)
+	}
+	k.note(v.Name, func(n *launcherapi.Copy) {
+		n.Mode, n.Total = c.Mode, size
+		n.Complete()
+	})
+	return k.made(v, size, writable(c, size, k.machine.Rooms[v.Name]))
+}
+
+// made describes a copy that was made, and gives its file the room that it may take.
+func (k *Maker) made(v kubevirt.Volume, size, mayHave int64) (backing.Disk, error) {
+	k.note(v.Name, func(n *launcherapi.Copy) { n.Size = size })
+	b := backing.Disk{Path: k.path(v.Name), Format: "qcow2", Copied: true, CopyOnRead: v.Copied().Mode == kubevirt.CopyOnRead}
+	var err error
 	b.Limit, err = k.limit(v.Name, launcherapi.CopyFile(mayHave))
 	if err != nil || b.Limit == 0 {
 		return b, err
 	}
-	return b, extend(path, b.Limit)
+	return b, extend(b.Path, b.Limit)
 }
 
 // overlay makes an empty overlay over the master. QEMU is told its master and does not read it from the file.

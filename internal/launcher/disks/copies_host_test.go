@@ -16,6 +16,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/launcher/backing"
 	"github.com/berth-vm/berth/internal/launcher/progress"
+	"github.com/berth-vm/berth/internal/launcherapi"
 	"github.com/berth-vm/berth/internal/testing/hosttool"
 )
 
@@ -106,5 +107,36 @@ func TestClone(t *testing.T) {
 	}
 	if n := backing.Stored(b.Path); n < 8<<20 || n > 10<<20 {
 		t.Errorf("it takes %d bytes", n)
+	}
+}
+
+// TestWholeCopy: the disk of a copy that comes along with its guest is empty, as large as the guest's, within its room, and over no master; one
+// that a launcher left there before is replaced.
+func TestWholeCopy(t *testing.T) {
+	dir := t.TempDir()
+	copies := progress.New()
+	k := &Maker{machine: launcherapi.Machine{Whole: map[string]int64{"copy": 16 << 20}}, path: func(volume string) string { return filepath.Join(dir, volume) }, note: copies.Change}
+	v := kubevirt.Volume{Name: "copy", Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyClone, Capacity: new(resource.MustParse("16Mi"))}}
+	if err := os.WriteFile(k.path("copy"), []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b, err := k.disk(t.Context(), v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, err := backing.VirtualSize(b.Path)
+	if err != nil || size != 16<<20 || b.Master != nil || !b.Copied || b.Limit == 0 {
+		t.Errorf("%d bytes, %+v, %v", size, b, err)
+	}
+	out := hosttool.Run(t, "qemu-io", "--image-opts", opened(b), "-c", "read -P 0 0 16M", "-c", "write -P 3 0 16M")
+	if strings.Contains(out, "rror") || strings.Contains(out, "failed") {
+		t.Error(out)
+	}
+	if said := copies.Now()["copy"]; !said.LetGo || said.Size != 16<<20 || said.Mode != kubevirt.CopyClone {
+		t.Errorf("it reports %+v", said)
+	}
+	k.machine.Whole["copy"] = 0
+	if _, err := k.disk(t.Context(), v); err == nil {
+		t.Error("a copy without a size was made")
 	}
 }

@@ -61,7 +61,7 @@ func addsClaim(y *fixture.Machines, vm *kubevirt.VirtualMachine, name string, bu
 
 // TestMigrationLocalClaims: node-local claims, of a filesystem and of a device, one that a DataVolume filled, one of a
 // claim template, and two that were added while it runs, follow their machine to another node and back while it runs. When it has stopped they have their names, and their old volumes are gone;
-// what was applied from Git is what is there; a snapshot that was taken after the moves is restored; and it starts where its data is.
+// the objects are as they were applied from Git; a snapshot that was taken after the moves is restored; and it starts where its data is.
 func TestMigrationLocalClaims(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)
