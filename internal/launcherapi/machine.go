@@ -110,6 +110,8 @@ type Machine struct {
 	Sent []string `json:"sent,omitempty"`
 	// Whole has the sizes of copies that have all of their masters, by volume. The guest brings them along; Spec does not say what they were copied from.
 	Whole map[string]int64 `json:"whole,omitempty"`
+	// Opened lists the volumes whose copies are in claims that the launcher which the guest comes from has too: they are opened as they are.
+	Opened []string `json:"opened,omitempty"`
 	// Updated lists those of Sent whose new claims the user chose, with the claim that each disk was on before. Old data on such a claim is
 	// overwritten.
 	Updated map[string]string `json:"updated,omitempty"`

@@ -37,6 +37,8 @@ type Move struct {
 	Volumes []string `json:"volumes,omitempty"`
 	// Disks lists the volumes for which the target has other claims: their disks are sent.
 	Disks []string `json:"disks,omitempty"`
+	// Opened lists the volumes whose copies the target opens where they are: they are not sent.
+	Opened []string `json:"opened,omitempty"`
 	// Limits are the limits of the move, for the source. Policy is the MigrationPolicy that sets them; empty if none does.
 	Limits MoveLimits `json:"limits,omitzero"`
 	Policy string     `json:"policy,omitempty"`

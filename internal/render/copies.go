@@ -25,6 +25,10 @@ type Copy struct {
 	// Class is the storage class of the copy's own claim of Size bytes; empty: the copy is in a directory of the node.
 	Class string
 	Size  int64
+	// Shared: several nodes can have the claim at once, so the copy is not sent when the guest moves.
+	Shared bool
+	// In is the claim that the launcher which the guest comes from has made for the copy; empty: the pod gets a claim of its own.
+	In string
 }
 
 // VolumeName returns the name of the pod's volume for the copy.
@@ -35,10 +39,17 @@ const slack = 16 << 20
 
 // source is the medium: a claim that Kubernetes makes and deletes with the pod, or a directory of the node.
 func (c Copy) source() corev1.VolumeSource {
+	if c.In != "" {
+		return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.In}}
+	}
 	if c.Class != "" {
+		mode := corev1.ReadWriteOnce
+		if c.Shared {
+			mode = corev1.ReadWriteMany
+		}
 		return corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
 			ObjectMeta: metav1.ObjectMeta{Labels: Labels("")},
-			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &c.Class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &c.Class, AccessModes: []corev1.PersistentVolumeAccessMode{mode},
 				Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
 					corev1.ResourceStorage: *resource.NewQuantity(c.Size, resource.BinarySI)}}},
 		}}}
@@ -128,6 +139,32 @@ func (m Machine) WithoutMasters(sizes map[string]int64) Machine {
 		}
 	}
 	return m
+}
+
+// CopyClaim returns the claim that a launcher has a copy in; empty if it is in a directory of the node.
+func CopyClaim(launcher *corev1.Pod, volume string) string {
+	name := Copy{Volume: volume}.VolumeName()
+	for _, v := range launcher.Spec.Volumes {
+		switch {
+		case v.Name != name:
+		case v.Ephemeral != nil:
+			return launcher.Name + "-" + name // as Kubernetes calls it
+		case v.PersistentVolumeClaim != nil:
+			return v.PersistentVolumeClaim.ClaimName
+		}
+	}
+	return ""
+}
+
+// opened are the volumes whose copies are in claims that the launcher which the guest comes from has too.
+func (m Machine) opened() []string {
+	var out []string
+	for _, c := range m.Copies {
+		if c.In != "" {
+			out = append(out, c.Volume)
+		}
+	}
+	return out
 }
 
 // media are the classes of the copies that have claims, by volume.

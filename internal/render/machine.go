@@ -106,7 +106,7 @@ func (m Machine) Pod(p Payload) (*corev1.Pod, error) {
 	doc, err := json.Marshal(launcherapi.Machine{
 		Namespace: m.Instance.Namespace, Name: m.Instance.Name, UID: string(m.Instance.UID), Spec: m.Instance.Spec,
 		Emulate: m.Emulate, Block: m.Block, Empty: m.Empty, Sizes: m.Sizes, Reach: m.Reach, Plain: m.Plain, Mirrored: m.Mirrored, LogIn: m.logsIn(), Media: m.media(), Rooms: m.rooms(), Direct: m.Direct,
-		Incoming: string(m.Incoming), Sent: m.sent(), Whole: m.Whole, Updated: m.Updated,
+		Incoming: string(m.Incoming), Sent: m.sent(), Whole: m.Whole, Opened: m.opened(), Updated: m.Updated,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write the machine %s: %w", m.Instance.Name, err)

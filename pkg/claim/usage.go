@@ -4,7 +4,9 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
 // UsageTypePrefix and the name of a usage type, such as "fast", are an annotation of the classes that offer it: where the copies
@@ -29,6 +31,15 @@ func ForUsage(classes []storagev1.StorageClass, usage string) *storagev1.Storage
 		}
 	}
 	return found
+}
+
+// Shareable reports whether several nodes can have a claim of the class with a filesystem at once.
+func (c Cluster) Shareable(class *storagev1.StorageClass) bool {
+	b := builder{cluster: c}
+	b.out.Class, b.out.Spec.StorageClassName = class, &class.Name
+	return slices.ContainsFunc(b.offers().sets, func(s cdiv1.ClaimPropertySet) bool {
+		return modeOf(s) == corev1.PersistentVolumeFilesystem && slices.Contains(s.AccessModes, corev1.ReadWriteMany)
+	})
 }
 
 // UsageTypes returns all that classes offer, by name.

@@ -40,7 +40,7 @@ func (r *Reconciler) act(ctx context.Context, a migration.Action, v *Move) error
 			return err
 		}
 		return r.HandOver.TellMove(ctx, v.Source, launcherapi.Move{ID: string(v.Migration.UID), Pod: v.Target.Name, Run: launcherpod.Orders(v.Source).Run, Limits: limits, Policy: policy,
-			Volumes: observed.VolumeNames(launcherpod.Machine(v.Target).Spec.Volumes), Disks: sends(v.Target), To: net.JoinHostPort(v.Target.Status.PodIP, strconv.Itoa(launcherapi.MovePort))})
+			Volumes: observed.VolumeNames(launcherpod.Machine(v.Target).Spec.Volumes), Disks: sends(v.Target), Opened: launcherpod.Machine(v.Target).Opened, To: net.JoinHostPort(v.Target.Status.PodIP, strconv.Itoa(launcherapi.MovePort))})
 	case migration.CallOff:
 		o := launcherpod.Orders(v.Source)
 		o.Cancel = true
@@ -79,6 +79,9 @@ func (r *Reconciler) startTarget(ctx context.Context, v *Move) error {
 		return err
 	}
 	if err := r.Grants.CopyLogins(ctx, v.Run.Disks); err != nil {
+		return err
+	}
+	if err := r.openCopies(ctx, v); err != nil {
 		return err
 	}
 	home := v.Source.Spec.NodeName
@@ -167,6 +170,9 @@ func (r *Reconciler) grant(ctx context.Context, v *Move) error {
 		return err
 	}
 	if err := r.markReceiving(ctx, v); err != nil {
+		return err
+	}
+	if err := r.ownCopies(ctx, v); err != nil {
 		return err
 	}
 	return r.Cluster.Mark(ctx, v.Target, cluster.Marks{Annotations: map[string]string{render.AnnGo: "yes"}})

@@ -75,7 +75,7 @@ func (s *Instance) Medium(volume string, c *kubevirt.DiskCopy, storage claim.Clu
 		return m, nil
 	}
 	var err error
-	m.Class = class.Name
+	m.Class, m.Shared = class.Name, storage.Shareable(class)
 	m.Size, err = claim.FilesystemOf(class).Inflate(launcherapi.CopyFile(m.Room), claim.OverheadOf(storage.Overhead, class.Name))
 	if err != nil {
 		return m, fmt.Errorf("find the size of a claim for the copy of volume %s: %w", volume, err)

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/decide/machine"
-	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/launcherpod"
 )
 
 // copyStatus returns the status of a volume's copy; nil if it has none, or none yet.
@@ -40,12 +41,7 @@ func copyStatus(s *observed.Instance, v kubevirt.Volume) *kubevirt.CopyStatus {
 
 // mediumOf returns the storage of a volume's copy.
 func mediumOf(launcher *corev1.Pod, volume string) string {
-	for _, v := range launcher.Spec.Volumes {
-		if v.Name == (render.Copy{Volume: volume}).VolumeName() && v.Ephemeral != nil {
-			return *v.Ephemeral.VolumeClaimTemplate.Spec.StorageClassName
-		}
-	}
-	return "node"
+	return cmp.Or(launcherpod.Machine(launcher).Media[volume], "node")
 }
 
 // WithCopies adds the status of copies to the volumes' status, and entries for volumes that have only a copy.

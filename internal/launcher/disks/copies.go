@@ -98,6 +98,33 @@ func (k *Maker) whole(ctx context.Context, v kubevirt.Volume, size int64) (backi
 	return k.made(v, size, writable(c, size, k.machine.Rooms[v.Name]))
 }
 
+// opened describes a copy that the launcher which the guest comes from made in a claim that both have. QEMU writes to it there until the guest is
+// here, so nothing is changed.
+func (k *Maker) opened(ctx context.Context, v kubevirt.Volume) (backing.Disk, error) {
+	c, path := v.Copied(), k.path(v.Name)
+	size, err := backing.VirtualSize(path)
+	if err != nil {
+		return backing.Disk{}, fmt.Errorf("volume %s: open the copy of the launcher that the guest comes from: %w", v.Name, err)
+	}
+	_, whole := k.machine.Whole[v.Name]
+	k.note(v.Name, func(n *launcherapi.Copy) {
+		n.Mode, n.Size, n.Total = c.Mode, size, size
+		if whole {
+			n.Complete()
+		}
+	})
+	b := backing.Disk{Path: path, Format: "qcow2", Copied: true, CopyOnRead: c.Mode == kubevirt.CopyOnRead}
+	if whole {
+		return b, nil
+	}
+	master, err := k.master(ctx, v)
+	if err != nil {
+		return backing.Disk{}, fmt.Errorf("volume %s: %w", v.Name, err)
+	}
+	b.Master, b.Orders = &master, master.Orders
+	return b, nil
+}
+
 // made describes a copy that was made, and gives its file the room that it may take.
 func (k *Maker) made(v kubevirt.Volume, size, mayHave int64) (backing.Disk, error) {
 	k.note(v.Name, func(n *launcherapi.Copy) { n.Size = size })

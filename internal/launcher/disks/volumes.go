@@ -38,6 +38,9 @@ func (k *Maker) All(ctx context.Context) (map[string]backing.Disk, error) {
 // disk makes the disk of a volume. If a copy of an image with layers of the node's cache fails, it is tried once more with layers of the
 // machine's own.
 func (k *Maker) disk(ctx context.Context, v kubevirt.Volume) (backing.Disk, error) {
+	if slices.Contains(k.machine.Opened, v.Name) {
+		return k.opened(ctx, v)
+	}
 	if size, ok := k.machine.Whole[v.Name]; ok {
 		return k.whole(ctx, v, size)
 	}

@@ -47,9 +47,9 @@ func (s *sending) plainly(err error) error {
 	return fmt.Errorf("disk %s cannot be sent%s", volume, why)
 }
 
-// mirrored: the disk is this launcher's alone, or the target has another claim for it, so it is sent.
+// mirrored reports whether a disk is sent: it is this launcher's alone, or the target has another claim for it.
 func mirrored(v kubevirt.Volume, o launcherapi.Move) bool {
-	return v.EmptyDisk != nil || v.Copied() != nil || slices.Contains(o.Disks, v.Name)
+	return v.EmptyDisk != nil || v.Copied() != nil && !slices.Contains(o.Opened, v.Name) || slices.Contains(o.Disks, v.Name)
 }
 
 // sending looks at the guest as it is now: disks may have been added since it was started.

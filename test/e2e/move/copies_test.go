@@ -20,6 +20,55 @@ import (
 	"github.com/berth-vm/berth/test/netserver"
 )
 
+// TestSharedCopiesMove: copies in claims that all nodes can have at once are opened at both ends of a move and not sent: an overlay, and a clone. Their claims are
+// the same after two moves, and gone with the machine.
+func TestSharedCopiesMove(t *testing.T) {
+	t.Parallel()
+	y := fixture.NewMachines(t)
+	usage := y.SharedMedium("shared", 2)
+	image := kubevirt.VolumeSource{ContainerDisk: &kubevirt.ContainerDiskSource{Image: images.Guest, ImagePullPolicy: corev1.PullIfNotPresent}}
+	room := new(resource.MustParse("512Mi"))
+	vm := y.MovableMachine("copies",
+		kubevirt.Volume{Name: "overlay", VolumeSource: image, Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, UsageType: usage, Capacity: room}},
+		kubevirt.Volume{Name: "clone", VolumeSource: image, Copy: &kubevirt.DiskCopy{Mode: kubevirt.CopyClone, UsageType: usage, Capacity: room}})
+	y.CreateMachine(vm)
+	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
+	y.GuestSays(vm, "berth-guest: ready")
+	canMove(y, vm)
+	disks, first := []string{"overlay", "clone"}, y.CopyClaims()
+	y.RunPattern(vm, "write", 1, disks...)
+	rest := fmt.Sprintf("sha256 serial=overlay %d %d", 8<<20, 16<<20)
+	before := y.AnswerTo(vm, rest)
+	for n, name := range []string{"there", "back"} {
+		moves(y, vm, name)
+		y.RunPattern(vm, "verify", 1+n, disks...)
+		y.RunPattern(vm, "write", 2+n, disks...)
+		if after := y.AnswerTo(vm, rest); after != before {
+			t.Errorf("after %s the overlay shows %s where it showed %s", name, after, before)
+		}
+	}
+	for i, c := range y.CopyClaims() {
+		if len(first) != 2 || c.UID != first[i].UID || c.DeletionTimestamp != nil || !slices.Contains(c.Spec.AccessModes, corev1.ReadWriteMany) {
+			t.Errorf("the copies were in %+v, and are in %+v", first, c)
+		}
+	}
+	if err := y.Kube.Delete(t.Context(), vm); err != nil {
+		t.Fatal(err)
+	}
+	y.CopiesGone(nil)
+}
+
+// canMove waits until the machine says that it can be moved.
+func canMove(y *fixture.Machines, vm *kubevirt.VirtualMachine) {
+	y.T.Helper()
+	y.Wait(vm.Name+" to be one that can move", fixture.BootPatience, func(ctx context.Context) (bool, string) {
+		i := y.InstanceOf(ctx, vm)
+		return slices.ContainsFunc(i.Status.Conditions, func(c kubevirt.Condition) bool {
+			return c.Type == "LiveMigratable" && c.Status == corev1.ConditionTrue
+		}), fmt.Sprintf("%+v", i.Status.Conditions)
+	})
+}
+
 // TestCopiesMove: copies that have all of their masters go to another node and back with their guest: a clone of an image, in a claim of a usage
 // type; a clone of a claim, which stays on its node; and a copy on read of a disk at a server that has been stopped since. What the guest wrote to them is there.
 func TestCopiesMove(t *testing.T) {
@@ -48,14 +97,7 @@ func TestCopiesMove(t *testing.T) {
 	y.CreateMachine(vm)
 	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
 	y.GuestSays(vm, "berth-guest: ready")
-	y.Wait("the copies to have all of their masters", fixture.BootPatience, func(ctx context.Context) (bool, string) {
-		i := y.InstanceOf(ctx, vm)
-		movable := slices.ContainsFunc(i.Status.Conditions, func(c kubevirt.Condition) bool { return c.Type == "LiveMigratable" && c.Status == corev1.ConditionTrue })
-		whole := slices.ContainsFunc(i.Status.Conditions, func(c kubevirt.Condition) bool {
-			return c.Type == "CopiesIndependent" && c.Status == corev1.ConditionTrue
-		})
-		return movable && whole, fmt.Sprintf("%+v", i.Status.Conditions)
-	})
+	canMove(y, vm) // so they have all of their masters
 	s.Stop()
 	master := y.WaitBound("golden").Name
 	disks := []string{"image", "golden", "server"}
