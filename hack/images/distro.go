@@ -16,7 +16,7 @@ import (
 	distro "github.com/berth-vm/berth/images/debian"
 )
 
-// debianGuest makes the disk of an ordinary Debian. Another process that makes it already is waited for.
+// debianGuest makes the disk of an ordinary Debian, and the layer of a container image. Another process that makes it already is waited for.
 func (b *build) debianGuest(ctx context.Context) error {
 	dir := filepath.Join(b.out, "debian")
 	unlock, err := lockDir(dir)
@@ -31,12 +31,8 @@ func (b *build) debianGuest(ctx context.Context) error {
 	if in.Packages, err = debian.ReadList(b.source("debian", "packages")); err != nil {
 		return err
 	}
-	all, err := b.debs.Closure(ctx, in.Packages...)
-	if err != nil {
+	if in.Versions, err = b.versions(ctx, in.Packages); err != nil {
 		return err
-	}
-	for _, p := range all {
-		in.Versions += p.Name + " " + p.Version + "\n"
 	}
 	if in.Mirror, in.Release, err = mirror(ctx); err != nil {
 		return err
@@ -53,7 +49,36 @@ func (b *build) debianGuest(ctx context.Context) error {
 		return err
 	}
 	b.say("debian disk sha256:%s in %s", m.Files[distro.QCOW2].SHA256, dir)
+	return b.debianRoot(ctx, in, dir)
+}
+
+// debianRoot makes the layer of an ordinary Debian container image, with packages of the release and mirror of the disk.
+func (b *build) debianRoot(ctx context.Context, in bootdisk.System, dir string) error {
+	var err error
+	if in.Packages, err = debian.ReadList(b.source("debian", "packages.container")); err != nil {
+		return err
+	}
+	if in.Versions, err = b.versions(ctx, in.Packages); err != nil {
+		return err
+	}
+	if err := bootdisk.BuildRoot(ctx, in, dir); err != nil {
+		return err
+	}
+	b.say("debian container image's layer in %s", filepath.Join(dir, distro.Layer))
 	return nil
+}
+
+// versions lists the packages that the named ones need, with themselves, each with its version.
+func (b *build) versions(ctx context.Context, names []string) (string, error) {
+	all, err := b.debs.Closure(ctx, names...)
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	for _, p := range all {
+		out.WriteString(p.Name + " " + p.Version + "\n")
+	}
+	return out.String(), nil
 }
 
 // lockDir locks a directory, which is made if there is none, until unlock is called or the process ends.

@@ -112,8 +112,8 @@ func (in System) build(ctx context.Context, dir, work string) error {
 	return tool(ctx, "qemu-img", "convert", "-q", "-f", "raw", "-O", "qcow2", disk, filepath.Join(dir, debian.QCOW2))
 }
 
-// install makes the root filesystem as a folder.
-func (in System) install(ctx context.Context, root string) error {
+// bootstrap installs the packages into a folder.
+func (in System) bootstrap(ctx context.Context, root string) error {
 	if err := os.MkdirAll(in.Debs, 0o755); err != nil {
 		return fmt.Errorf("make folder of packages: %w", err)
 	}
@@ -121,6 +121,14 @@ func (in System) install(ctx context.Context, root string) error {
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(root, "debootstrap", "debootstrap.log"))
 		return fmt.Errorf("%w: %s", err, log[max(0, len(log)-2000):])
+	}
+	return nil
+}
+
+// install makes the root filesystem as a folder.
+func (in System) install(ctx context.Context, root string) error {
+	if err := in.bootstrap(ctx, root); err != nil {
+		return err
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {

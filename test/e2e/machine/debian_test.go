@@ -5,6 +5,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
@@ -23,6 +25,7 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	debianguest "github.com/berth-vm/berth/images/debian"
 	"github.com/berth-vm/berth/test/e2e/fixture"
+	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
 // debianBoot is how long Debian may take to start: systemd and cloud-init under emulation, on a machine that other tests share.
@@ -106,21 +109,74 @@ func TestDebian(t *testing.T) {
 	}
 }
 
-// debian is a machine with the Debian guest and a user that has the key.
-func debian(y *fixture.Machines, name, key string) *kubevirt.VirtualMachine {
+// debianDir has what hack/images makes of Debian.
+const debianDir = "../../../bin/images/debian"
+
+// makeDebian makes that if it is not there.
+func makeDebian(y *fixture.Machines) {
 	y.T.Helper()
 	made := exec.CommandContext(y.Context(), "go", "run", "./hack/images", "debian")
 	made.Dir = "../../.."
 	if out, err := made.CombinedOutput(); err != nil {
 		y.T.Fatalf("make the Debian guest: %v\n%s", err, out)
 	}
+}
+
+// TestDebianContainer: an ordinary container image of Debian, with its libc, its shell and a service that changes its user, runs as a machine: the shell's script does its
+// work, the service serves, and ends in order when the machine is stopped.
+func TestDebianContainer(t *testing.T) {
+	t.Parallel()
+	y := fixture.NewMachines(t)
+	b := &fixture.Volumes{Env: y.Env, Kube: y.Kube}
+	makeDebian(y)
+	layer, err := os.ReadFile(filepath.Join(debianDir, debianguest.Layer))
+	b.NoError(err)
+	script := `. /etc/os-release; echo "says: $ID, $(id -un) in $(pwd), $(ls /etc/nginx | wc -l) files, $(seq 100 | sort -r | awk '{ n += $1 } END { print n }')"
+trap 'nginx -s quit' TERM
+echo "$GREETING" > /var/www/html/index.html
+nginx
+until [ -n "$worker" ]; do worker=$(grep -l 'nginx: worke[r]' /proc/[0-9]*/cmdline 2>/dev/null | head -n 1); done
+echo "says: a worker of $(stat -c %U ${worker%/cmdline})"
+while [ -e /run/nginx.pid ]; do sleep 1 & wait $!; done
+echo "says: it ended in order"`
+	ref, _ := b.PushLayers(v1.Config{Entrypoint: []string{"/bin/bash", "-c"}, Cmd: []string{script}, WorkingDir: "/srv", Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "GREETING=a page of Debian's"}}, "amd64", layer)
+	vm := y.ImageMachine("web", ref)
+	spec := &vm.Spec.Template.Spec
+	spec.Volumes[0].ContainerImage.Args = nil
+	spec.TerminationGracePeriodSeconds = new(int64(60))
+	spec.Domain.Memory.Guest = new(resource.MustParse("256Mi"))
+	spec.Domain.Devices.Interfaces = []kubevirt.Interface{{Name: "default", Ports: []kubevirt.Port{{Port: 80}}}}
+	y.CreateMachine(vm)
+	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
+	y.GuestSays(vm, "says: debian, root in /srv, ")
+	y.GuestSays(vm, " files, 5050")
+	y.GuestSays(vm, "says: a worker of www-data")
+	page := "http://" + y.LauncherOf(vm).Status.PodIP
+	if said := y.Run(framework.Pod{Name: "client", Script: fmt.Sprintf("until wget -qO- %s/; do sleep 1; done", page)}); !strings.Contains(said, "a page of Debian's") {
+		t.Errorf("its page is %q", said)
+	}
+	log := y.Console(y.Context(), vm)
+	defer log.Close()
+	y.SetRunStrategy(vm, kubevirt.RunHalted)
+	said, err := io.ReadAll(log)
+	b.NoError(err)
+	if !strings.Contains(string(said), "says: it ended in order") {
+		t.Errorf("its service did not end in order: %.4000s", said)
+	}
+	y.WaitStatus(vm, kubevirt.StatusStopped, fixture.BootPatience)
+}
+
+// debian is a machine with the Debian guest and a user that has the key.
+func debian(y *fixture.Machines, name, key string) *kubevirt.VirtualMachine {
+	y.T.Helper()
+	makeDebian(y)
 	public, err := os.ReadFile(key + ".pub")
 	if err != nil {
 		y.T.Fatal(err)
 	}
 	vm := y.TinyMachine(name, "localdisk")
 	disk := &vm.Spec.DataVolumeTemplates[0].Spec
-	disk.Source = &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: y.Serve(http.FileServer(http.Dir("../../../bin/images/debian"))) + "/" + debianguest.QCOW2}}
+	disk.Source = &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: y.Serve(http.FileServer(http.Dir(debianDir))) + "/" + debianguest.QCOW2}}
 	disk.Storage.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi")
 	spec := &vm.Spec.Template.Spec
 	spec.TerminationGracePeriodSeconds = new(int64(30))
