@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,6 +40,7 @@ func (a *app) vmRestore() *cobra.Command {
 
   # Of a bucket; as manifests for Git
   virtctl vm restore web --from s3://backups/web --at b2 --secret login
+  virtctl vm restore web --from https://store.example.com/backups/web --bucket s3 --at b2 --secret login
   virtctl vm restore web --from backups/web -o yaml
 
   # Does the newest backup start? For a program; by a line that the guest writes on its console
@@ -47,6 +49,9 @@ func (a *app) vmRestore() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Name = args[0]
+			if !slices.Contains([]string{"", "s3", "gcs"}, o.Bucket) {
+				return misused(cmd, fmt.Errorf("--bucket %q is neither s3 nor gcs", o.Bucket))
+			}
 			c, err := a.client()
 			if err != nil {
 				return err
@@ -67,6 +72,7 @@ func (a *app) vmRestore() *cobra.Command {
 		},
 	}
 	restoreFlags(cmd.Flags(), &o)
+	choices(cmd, "bucket", "s3", "gcs")
 	cmd.Flags().BoolVar(&list, "list", false, "list the backups of the set, the oldest first")
 	d.bind(cmd)
 	output.bind(cmd)
@@ -87,6 +93,7 @@ func restoreFlags(s *pflag.FlagSet, o *restore.Options) {
 	s.BoolVar(&o.Early, "early", false, "let it start while its disks are filled")
 	s.BoolVar(&o.Trust, "trust", false, "also if the machine in the backup reaches for more than its own disks")
 	s.BoolVar(&o.DryRun, "dry-run", false, "check everything and make nothing")
+	s.StringVar(&o.Bucket, "bucket", "", "s3 or gcs: an http or https URL leads to a bucket of such a store, https://HOST/BUCKET/PATH")
 	s.StringVar(&o.SecretRef, "secret", "", "Secret with accessKeyId and secretKey for a URL")
 	s.StringVar(&o.CertConfigMap, "cert-configmap", "", "ConfigMap with authorities to trust for a URL")
 	s.BoolVar(&o.Direct, "in-cluster", false, "reach the export of the claim by its Service, from a pod of the cluster")

@@ -43,6 +43,7 @@ type Options struct {
 	Print func(objects []any) error
 	// SecretRef and CertConfigMap are for a URL.
 	SecretRef, CertConfigMap string
+	Bucket                   string // s3 or gcs, if an http or https URL leads to a bucket; empty: to a web server
 	Wait, Keep               time.Duration
 	// Direct reaches the export by its Service, from a pod of the cluster.
 	Direct bool

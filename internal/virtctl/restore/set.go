@@ -93,6 +93,12 @@ func atServer(ctx context.Context, c *kube.Client, o Options) (s *set, done func
 	}
 	server := &accessv1.BackupServer{URL: o.From, SecretRef: o.SecretRef, CertConfigMap: o.CertConfigMap}
 	at, known := open.At(o.From, access)
+	switch web := known && at.HTTP != nil; {
+	case web && o.Bucket == "s3":
+		at = task.Source{S3: &task.S3{URL: o.From, Access: access}}
+	case web && o.Bucket == "gcs":
+		at = task.Source{GCS: &task.GCS{URL: o.From, Access: access}}
+	}
 	s = &set{}
 	switch {
 	case known && at.HTTP != nil:
