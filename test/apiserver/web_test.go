@@ -129,9 +129,14 @@ func TestWeb(t *testing.T) {
 	}
 	b.Size(1280, 900, false)
 
-	// A machine that is gone goes from the page; one that is there again comes back.
+	// A machine that is gone goes from the page; one that is there again comes back. Its backups are moments with a button.
+	kept := object(`{apiVersion: backup.kubevirt.io/v1alpha1, kind: VirtualMachineBackup, metadata: {name: first, namespace: look},
+		spec: {source: {apiGroup: kubevirt.io, kind: VirtualMachine, name: web}, pvcName: backups}}`)
+	create(t, admin, kept)
+	say(t, kept, `{"type": "Full", "checkpointName": "b1", "conditions": [{"type": "Complete", "status": "True", "reason": "Completed", "message": "", "lastTransitionTime": "2026-11-15T12:00:00Z"}]}`)
 	b.Open(base + "/machines/look/web")
 	b.Has("main", "What it is made of", patience)
+	b.Has("[data-backup=first]", "Make a machine of it", patience)
 	if err := admin.Delete(t.Context(), vm); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
+	backup "github.com/berth-vm/berth/api/backup/v1alpha1"
 	export "github.com/berth-vm/berth/api/export/v1beta1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
@@ -83,6 +84,9 @@ var (
 	}
 	Exports = Kind[export.VirtualMachineExport]{
 		name: "VirtualMachineExport", resource: export.GroupVersion.WithResource("virtualmachineexports"),
+	}
+	Backups = Kind[backup.VirtualMachineBackup]{
+		name: "VirtualMachineBackup", resource: backup.GroupVersion.WithResource("virtualmachinebackups"),
 	}
 	BackupSources = Kind[accessv1.VolumeBackupSource]{
 		name: accessv1.VolumeBackupSourceKind, resource: accessv1.GroupVersion.WithResource("volumebackupsources"),

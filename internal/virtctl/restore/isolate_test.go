@@ -60,7 +60,9 @@ func TestIsolate(t *testing.T) {
 
 // TestSign: a probe that asks over the network cannot be waited for, and that is said.
 func TestSign(t *testing.T) {
-	probe := func(p string) string { return strings.Replace(web, "networks: ", "readinessProbe: "+p+", networks: ", 1) }
+	probe := func(p string) string {
+		return strings.Replace(web, "networks: ", "readinessProbe: "+p+", networks: ", 1)
+	}
 	for name, c := range map[string]struct {
 		machine string
 		line    bool

@@ -24,6 +24,7 @@ type asked struct {
 	Volume   string `json:"volume"`   // to add or remove
 	Persist  bool   `json:"persist"`  // to every run from now on
 	Snapshot string `json:"snapshot"` // to take or go back to
+	Backup   string `json:"backup"`   // to make a machine of
 	Place    string `json:"place"`    // where a held volume goes: any, node/NAME or machine/NAME
 }
 
@@ -85,6 +86,8 @@ func do(r *http.Request, c *kube.Client, a asked) (string, error) {
 		return take(r, c, a)
 	case "restore":
 		return restore(r, c, a)
+	case "restore-backup":
+		return fromBackup(ctx, c, name, a.Backup)
 	default:
 		return "", apierrors.NewBadRequest(fmt.Sprintf("nobody knows how to %.40q a machine", verb))
 	}

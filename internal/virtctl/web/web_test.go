@@ -42,7 +42,7 @@ func asks(h http.Handler, method, path string, change func(*http.Request)) *http
 var paths = []struct{ method, path string }{
 	{"GET", "/"}, {"GET", "/volumes"}, {"GET", "/images"}, {"GET", "/classes"}, {"GET", "/new"}, {"GET", "/machines/a/b"},
 	{"GET", "/machines/a/b/console"}, {"GET", "/machines/a/b/screen"}, {"GET", "/stream?view=overview"}, {"GET", "/connect/console/a/b"},
-	{"POST", "/new"}, {"POST", "/new/manifest"}, {"POST", "/machines/a/b/start"}, {"POST", "/machines/a/b/restore"}, {"POST", "/volumes/a/b/bind"},
+	{"POST", "/new"}, {"POST", "/new/manifest"}, {"POST", "/machines/a/b/start"}, {"POST", "/machines/a/b/restore"}, {"POST", "/machines/a/b/restore-backup"}, {"POST", "/volumes/a/b/bind"},
 	{"POST", "/uploads/a/b"}, {"GET", "/uploads/a/b/ready"}, {"POST", "/uploads/a/b/files"}, {"HEAD", "/uploads/a/b/files/x"}, {"PATCH", "/uploads/a/b/files/x"},
 }
 

@@ -139,7 +139,7 @@ async function act(element, what, values) {
 }
 document.addEventListener("click", (e) => {
   const button = e.target.closest("button[data-act]");
-  if (button) act(button, undefined, { volume: button.dataset.volume, snapshot: button.dataset.snapshot });
+  if (button) act(button, undefined, { volume: button.dataset.volume, snapshot: button.dataset.snapshot, backup: button.dataset.backup });
 });
 document.addEventListener("submit", (e) => {
   const form = e.target.closest("form[data-act], form[data-bind]");

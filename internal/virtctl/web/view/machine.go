@@ -28,6 +28,7 @@ type Page struct {
 	Steps     []Step
 	Events    []Event
 	Snapshots []Snapshot
+	Backups   []Backup
 	Spare     []string // disks of the namespace that no machine has
 }
 
@@ -67,6 +68,15 @@ type Snapshot struct {
 	At               time.Time
 	Ready            bool
 	Restoring        string // the restore that is under way
+}
+
+// Backup is a backup of the machine.
+type Backup struct {
+	Name, Checkpoint, Kind, Why string
+	Claim                       string // that it is in
+	Tone                        Tone
+	At                          time.Time
+	As                          string // the machine that would be made of it; empty: none can be
 }
 
 // Page returns a machine; nil if there is none of that name. Events are those of its namespace.
@@ -112,6 +122,7 @@ func (o *Objects) Page(namespace, name string, events []*corev1.Event) *Page {
 	p.Steps = steps(seen, p.Disks, own)
 	p.Events = shown(own)
 	p.Snapshots = o.snapshots(namespace, name)
+	p.Backups = o.backups(namespace, name)
 	return p
 }
 

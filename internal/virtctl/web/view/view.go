@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	backup "github.com/berth-vm/berth/api/backup/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
@@ -33,6 +34,8 @@ type Objects struct {
 	Crons      []*cdiv1.DataImportCron
 	Snapshots  []*snapshot.VirtualMachineSnapshot
 	Restores   []*snapshot.VirtualMachineRestore
+	Backups    []*backup.VirtualMachineBackup
+	Trackers   []*backup.VirtualMachineBackupTracker
 	// Speeds are how fast volumes are filled, in percent for each second, by namespace/name.
 	Speeds map[string]float64
 	// Measured is the use of pools, by PoolKey; empty for a user who may not ask.

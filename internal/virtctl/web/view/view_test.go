@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	backup "github.com/berth-vm/berth/api/backup/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/testing/golden"
@@ -148,6 +150,23 @@ func TestPage(t *testing.T) {
 	back := &snapshot.VirtualMachineRestore{ObjectMeta: named("back", 60)}
 	back.Spec.VirtualMachineSnapshotName = "before"
 	o.Restores = []*snapshot.VirtualMachineRestore{back}
+	o.Trackers = []*backup.VirtualMachineBackupTracker{{ObjectMeta: named("tracked", 1)}, {ObjectMeta: named("other", 1)}}
+	o.Trackers[0].Spec.Source.Name, o.Trackers[1].Spec.Source.Name = "db", "web"
+	for n, b := range []struct {
+		kind, of, condition string
+		pulled              bool
+	}{{backup.Machine, "db", backup.ConditionComplete, false}, {backup.Tracker, "tracked", backup.ConditionComplete, false}, {backup.Tracker, "other", backup.ConditionComplete, false},
+		{backup.Machine, "db", backup.ConditionFailed, false}, {backup.Machine, "db", backup.ConditionProgressing, false}, {backup.Machine, "db", backup.ConditionComplete, true}} {
+		made := &backup.VirtualMachineBackup{ObjectMeta: named(fmt.Sprintf("b%d", n), 70+n), Status: &backup.VirtualMachineBackupStatus{Type: backup.Full, CheckpointName: new(fmt.Sprintf("m%d", n)),
+			Conditions: []metav1.Condition{{Type: b.condition, Status: metav1.ConditionTrue, Message: "it is " + b.condition}}}}
+		made.Spec.Source, made.Spec.PvcName = corev1.TypedLocalObjectReference{Kind: b.kind, Name: b.of}, new("backups")
+		if b.pulled {
+			made.Spec.Mode = new(backup.PullMode)
+		}
+		o.Backups = append(o.Backups, made)
+	}
+	o.Backups = append(o.Backups, &backup.VirtualMachineBackup{ObjectMeta: named("new", 80)})
+	o.Backups[6].Spec.Source = corev1.TypedLocalObjectReference{Kind: backup.Machine, Name: "db"}
 	for _, name := range []string{"web", "db", "old"} {
 		check(t, "page-"+name, o.Page("team", name, events))
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	backup "github.com/berth-vm/berth/api/backup/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/virtctl/kube"
@@ -25,7 +26,7 @@ type kind struct {
 }
 
 var schemes = []func(*runtime.Scheme) error{
-	corev1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, snapshot.AddToScheme, cdiv1.AddToScheme,
+	corev1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, snapshot.AddToScheme, backup.AddToScheme, cdiv1.AddToScheme,
 }
 
 var watched = []kind{
@@ -37,6 +38,8 @@ var watched = []kind{
 	{cdiv1.SchemeGroupVersion, "storageprofiles", true, &cdiv1.StorageProfile{}},
 	{snapshot.GroupVersion, "virtualmachinesnapshots", false, &snapshot.VirtualMachineSnapshot{}},
 	{snapshot.GroupVersion, "virtualmachinerestores", false, &snapshot.VirtualMachineRestore{}},
+	{backup.GroupVersion, "virtualmachinebackups", false, &backup.VirtualMachineBackup{}},
+	{backup.GroupVersion, "virtualmachinebackuptrackers", false, &backup.VirtualMachineBackupTracker{}},
 	{corev1.SchemeGroupVersion, "persistentvolumeclaims", false, &corev1.PersistentVolumeClaim{}},
 	{corev1.SchemeGroupVersion, "persistentvolumes", true, &corev1.PersistentVolume{}},
 	{corev1.SchemeGroupVersion, "pods", false, &corev1.Pod{}},
@@ -109,6 +112,8 @@ func (s *Store) Objects() *view.Objects {
 		Images: of[*cdiv1.DataSource](s, "datasources"), Crons: of[*cdiv1.DataImportCron](s, "dataimportcrons"),
 		Snapshots: of[*snapshot.VirtualMachineSnapshot](s, "virtualmachinesnapshots"),
 		Restores:  of[*snapshot.VirtualMachineRestore](s, "virtualmachinerestores"),
+		Backups:   of[*backup.VirtualMachineBackup](s, "virtualmachinebackups"),
+		Trackers:  of[*backup.VirtualMachineBackupTracker](s, "virtualmachinebackuptrackers"),
 		Speeds:    s.pace.speeds(s.now()), Missing: s.Missing(), Measured: s.Measured(),
 	}
 	if err := s.Lost(); err != nil {
