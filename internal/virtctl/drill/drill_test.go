@@ -149,7 +149,7 @@ func TestWatch(t *testing.T) {
 		"not full":                        {Order{Sign: Agent, Deadline: 9 * time.Minute}, "", nil, []func(*lab){phase(kubevirt.PhaseRunning)}, NotFull, "not full within 9m0s"},
 		"a bad disk": {Order{Sign: Agent}, "", nil, []func(*lab){phase(kubevirt.PhaseRunning), func(l *lab) {
 			l.disk.Status.Phase = cdiv1.Failed
-			l.disk.Status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeRunning, Message: "b3/root.qcow2 is damaged"}}
+			l.disk.Status.Conditions = []cdiv1.DataVolumeCondition{{Type: cdiv1.DataVolumeReady, Message: "b3/root.qcow2 is damaged"}}
 		}}, DiskFailed, "b3/root.qcow2 is damaged"},
 		"it crashed":              {Order{Sign: Probe}, "", nil, []func(*lab){phase(kubevirt.PhaseRunning), phase(kubevirt.PhaseFailed)}, GuestEnded, "ended before"},
 		"it ended when it was up": {Order{Sign: Agent}, "", nil, []func(*lab){phase(kubevirt.PhaseRunning), nothing, phase(kubevirt.PhaseSucceeded), disks(cdiv1.Succeeded)}, Passed, "came up"},

@@ -132,7 +132,7 @@ func (w *watcher) readConsole(ctx, following context.Context, i *kubevirt.Virtua
 // why is what a DataVolume says about itself.
 func why(d *cdiv1.DataVolume) string {
 	for _, c := range d.Status.Conditions {
-		if c.Type == cdiv1.DataVolumeRunning && c.Message != "" {
+		if c.Type == cdiv1.DataVolumeReady && c.Message != "" {
 			return c.Message
 		}
 	}
