@@ -13,14 +13,16 @@ type BackUp struct {
 	Address string `json:"address,omitempty"`
 	Server  string `json:"server,omitempty"`
 	TLSDir  string `json:"tlsDir,omitempty"` // tls.crt, tls.key, ca.crt
-	// Files are the files or devices of the disks of a machine that does not run, by their names; empty: the launcher serves the disks. What
-	// changed since the parent is found by comparing, so there is no bitmap.
+	// Files are the files or devices of the disks of a machine that does not run, by their names; empty: the launcher serves the disks.
 	Files map[string]string `json:"files,omitempty"`
 	// Disks are the names of the disks, and the exports of the launcher. Bitmap is the metadata context in which extents that changed since the
 	// parent are dirty; empty: all data is written, and Full says why.
 	Disks  []string `json:"disks"`
 	Bitmap string   `json:"bitmap,omitempty"`
 	Full   string   `json:"full,omitempty"`
+	// Compare: what changed since the parent is not recorded, so the disks are compared with it; Lost says why, if a record was asked for.
+	Compare bool   `json:"compare,omitempty"`
+	Lost    string `json:"lost,omitempty"`
 	// Set is the directory of the set; its backups have the names of their checkpoints.
 	Set        string `json:"set"`
 	Checkpoint string `json:"checkpoint"`
@@ -39,6 +41,9 @@ type Written struct {
 	// Incremental: it has what changed since its parent. If it has all data though it was to be relative to another, Full says why.
 	Incremental bool   `json:"incremental,omitempty"`
 	Full        string `json:"full,omitempty"`
+	// Compared: what changed was found by comparing, because nothing had recorded it. Lost says why, if a record was asked for.
+	Compared bool   `json:"compared,omitempty"`
+	Lost     string `json:"lost,omitempty"`
 	// Manifest is the digest of its manifest.
 	Manifest string `json:"manifest"`
 }

@@ -19,7 +19,7 @@ func (h *history) compared(parent string) task.Report {
 	if err := os.WriteFile(path, h.disk, 0o600); err != nil {
 		h.t.Fatal(err)
 	}
-	r := guestdisk.NewJob(task.BackUp{Version: task.Version, Set: h.set, Checkpoint: checkpoint(len(h.moments)), Parent: parent,
+	r := guestdisk.NewJob(task.BackUp{Version: task.Version, Set: h.set, Checkpoint: checkpoint(len(h.moments)), Parent: parent, Compare: parent != "",
 		Disks: []string{"root"}, Files: map[string]string{"root": path}}).Run(h.t.Context())
 	if r.Outcome != task.Done {
 		h.t.Fatalf("%+v", r)

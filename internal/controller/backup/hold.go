@@ -179,12 +179,12 @@ func (s *seen) owner() metav1.OwnerReference {
 
 // startWorker makes the worker that reads what the launcher holds.
 func (r *Reconciler) startWorker(ctx context.Context, s *seen, m launcherapi.BackupMoment) error {
-	t := task.BackUp{Address: net.JoinHostPort(s.launcher.Status.PodIP, strconv.Itoa(m.Port)), Server: launcherapi.BackupServer, Full: m.Full}
+	t := task.BackUp{Address: net.JoinHostPort(s.launcher.Status.PodIP, strconv.Itoa(m.Port)), Server: launcherapi.BackupServer}
 	if m.Incremental && s.full() == "" {
 		last := checkpointOf(s.tracker)
 		t.Bitmap, t.Parent, t.Proof = launcherapi.BackupBitmap, last.Name, last.Manifest
-	} else if t.Full == "" {
-		t.Full = s.full()
+	} else {
+		s.compare(&t, m.Full)
 	}
 	return r.makeWorker(ctx, s, held{Launcher: s.launcher.UID, BackupMoment: m}, render.Backup{Keys: keysName(s.of), Task: t})
 }

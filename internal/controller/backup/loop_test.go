@@ -269,14 +269,8 @@ func TestFullWhy(t *testing.T) {
 		change func(*backupv1.VirtualMachineBackup)
 		says   string
 	}{
-		"forced":       {nil, func(b *backupv1.VirtualMachineBackup) { b.Spec.ForceFullBackup = true }, "because forceFullBackup is set"},
-		"other claim":  {nil, func(b *backupv1.VirtualMachineBackup) { b.Spec.PvcName = ptr.To("other") }, "because the last backup of tracker daily is in another claim"},
-		"not recorded": {func(w *world) { w.launcher.recorded = nil }, nil, "because nothing recorded what changed"},
-		"forged": {func(w *world) {
-			t := w.tracked()
-			t.Annotations[annCheckpoint] = `{"name":"forged","claim":"claim-backups","machine":"machine"}`
-			w.must(w.api.Update(context.Background(), t))
-		}, nil, "because nothing recorded what changed"},
+		"forced":      {nil, func(b *backupv1.VirtualMachineBackup) { b.Spec.ForceFullBackup = true }, "because forceFullBackup is set"},
+		"other claim": {nil, func(b *backupv1.VirtualMachineBackup) { b.Spec.PvcName = ptr.To("other") }, "because the last backup of tracker daily is in another claim"},
 		"other machine": {func(w *world) {
 			t := w.tracked()
 			t.Annotations[annCheckpoint] = strings.ReplaceAll(t.Annotations[annCheckpoint], `"machine":"machine"`, `"machine":"before"`)
@@ -301,6 +295,34 @@ func TestFullWhy(t *testing.T) {
 		b := w.run(of("two", backupv1.Tracker, change))
 		if b.Status.Type != backupv1.Full || !strings.Contains(conditions(b), row.says) {
 			t.Errorf("%s: %s %s", name, b.Status.Type, conditions(b))
+		}
+	}
+}
+
+// TestCompared: if the launcher has no record of what changed, the worker is told to compare with the last backup, and the backup says why.
+func TestCompared(t *testing.T) {
+	for name, harm := range map[string]func(*world){
+		"the guest started again": func(w *world) { w.launcher.recorded = nil },
+		"forged": func(w *world) { // the worker finds no such backup, and writes all data
+			t := w.tracked()
+			t.Annotations[annCheckpoint] = `{"name":"forged","claim":"claim-backups","machine":"machine"}`
+			w.must(w.api.Update(context.Background(), t))
+		},
+	} {
+		w := newWorld(t)
+		var tasks []task.BackUp
+		w.notes(&tasks)
+		w.run(of("one", backupv1.Tracker))
+		parent := w.tracked().Latest()
+		harm(w)
+		b := w.run(of("two", backupv1.Tracker))
+		if name == "forged" {
+			parent = "forged"
+		}
+		last := tasks[len(tasks)-1]
+		if !last.Compare || last.Bitmap != "" || last.Parent != parent || last.Full != "" || last.Address == "" ||
+			b.Status.Type != backupv1.Incremental || !strings.Contains(conditions(b), "all was compared with it, because nothing recorded what changed") {
+			t.Errorf("%s: %+v\n%s", name, last, conditions(b))
 		}
 	}
 }

@@ -151,6 +151,10 @@ func (s *seen) written() string {
 	b := s.report.Backup
 	what := "all data"
 	switch {
+	case b.Lost != "":
+		what = "what differs from the backup before; all was compared with it, because " + b.Lost
+	case b.Compared:
+		what = "what differs from the backup before"
 	case b.Incremental:
 		what = "what changed since the backup before"
 	case b.Full != "":

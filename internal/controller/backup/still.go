@@ -155,10 +155,14 @@ func (r *Reconciler) read(ctx context.Context, s *seen) error {
 		block := ptr.Deref(d.claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock
 		b.Disks[d.volume] = render.Disk{Claim: d.claim.Name, Block: block}
 	}
-	if last := checkpointOf(s.tracker); s.full() == "" && last != nil {
-		b.Task.Parent, b.Task.Proof = last.Name, last.Manifest
-	} else {
-		b.Task.Full = s.full()
-	}
+	s.compare(&b.Task, "")
 	return r.makeWorker(ctx, s, h, b)
+}
+
+// compare has a worker find out by comparing what changed since the last backup, because there is no record of it. lost says why, if one was asked for.
+func (s *seen) compare(t *task.BackUp, lost string) {
+	last := checkpointOf(s.tracker)
+	if t.Full = s.full(); t.Full == "" && last != nil {
+		t.Compare, t.Lost, t.Parent, t.Proof = true, lost, last.Name, last.Manifest
+	}
 }

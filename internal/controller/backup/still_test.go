@@ -46,19 +46,19 @@ func (w *world) start() {
 	w.must(w.api.Create(context.Background(), launcherPod(i)))
 }
 
-// compares has workers answer as those do that compare.
-func (w *world) compares(tasks *[]task.BackUp) {
+// notes keeps what workers are told.
+func (w *world) notes(tasks *[]task.BackUp) {
+	good := w.worker
 	w.worker = func(b task.BackUp) *task.Report {
 		*tasks = append(*tasks, b)
-		return &task.Report{Version: task.Version, Outcome: task.Done, Reason: task.Completed, Written: 7, Virtual: 1 << 30,
-			Backup: &task.Written{Incremental: b.Parent != "", Full: b.Full, Manifest: "sha256:of-" + b.Checkpoint}}
+		return good(b)
 	}
 }
 
 // outcomeStopped is what there is after two backups of a machine that does not run, and what the workers were told.
 func outcomeStopped(w *world) string {
 	var tasks []task.BackUp
-	w.compares(&tasks)
+	w.notes(&tasks)
 	first, second := w.run(of("one", backupv1.Tracker)), w.run(of("two", backupv1.Tracker))
 	out := ""
 	for _, b := range []*backupv1.VirtualMachineBackup{first, second} {
@@ -75,7 +75,7 @@ func TestStopped(t *testing.T) {
 	calm := stopped(t)
 	want := outcomeStopped(calm)
 	for _, part := range []string{"Full one-one00000 []\nComplete=True Completed: the backup is complete: all data, because it is the first backup of tracker daily",
-		"Incremental two-two00000 []\nComplete=True Completed: the backup is complete: what changed since the backup before; 7 bytes",
+		"Incremental two-two00000 []\nComplete=True Completed: the backup is complete: what differs from the backup before; 7 bytes",
 		"Quiesced=True QuiesceSucceeded: the machine did not run", `"manifest":"sha256:of-two-two00000","since":"one-one00000"} 0`,
 		"\n[]  map[root:/volumes/0/disk.img] [root] one-one00000 sha256:of-one-one00000"} {
 		if !strings.Contains(want, part) {
@@ -99,7 +99,7 @@ func TestStoppedInBetween(t *testing.T) {
 	root := claim("root")
 	w := newWorld(t, root)
 	var tasks []task.BackUp
-	w.compares(&tasks)
+	w.notes(&tasks)
 	w.run(of("one", backupv1.Tracker))
 	w.stop()
 	for _, name := range []string{"two", "three"} {

@@ -158,7 +158,7 @@ func newWorld(t *testing.T, more ...client.Object) *world {
 	w := &world{t: t, clock: clocktest.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)), launcher: &launcher{asked: map[Question]bool{}}}
 	w.worker = func(b task.BackUp) *task.Report {
 		return &task.Report{Version: task.Version, Outcome: task.Done, Reason: task.Completed, Written: 7, Virtual: 1 << 30,
-			Backup: &task.Written{Incremental: b.Bitmap != "", Full: b.Full, Manifest: "sha256:of-" + b.Checkpoint}}
+			Backup: &task.Written{Incremental: b.Parent != "", Compared: b.Compare, Lost: b.Lost, Full: b.Full, Manifest: "sha256:of-" + b.Checkpoint}}
 	}
 	vm := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", UID: "machine"}}
 	vm.Spec.Template = &kubevirt.VirtualMachineInstanceTemplateSpec{Spec: spec()}

@@ -193,9 +193,11 @@ func (w *world) worker(m launcherapi.BackupMoment, id, parent string, by *pki.Au
 		}
 	}
 	b := task.BackUp{Version: task.Version, Machine: "team/web", Address: fmt.Sprintf("127.0.0.1:%d", m.Port), Server: launcherapi.BackupServer, TLSDir: dir,
-		Disks: []string{"root"}, Set: w.set, Checkpoint: id, Moment: m.Moment, Created: m.Time, Full: m.Full, Parent: parent}
+		Disks: []string{"root"}, Set: w.set, Checkpoint: id, Moment: m.Moment, Created: m.Time, Parent: parent}
 	if m.Incremental {
 		b.Bitmap = launcherapi.BackupBitmap
+	} else if parent != "" {
+		b.Compare, b.Lost = true, m.Full
 	}
 	return guestdisk.NewJob(b).Run(w.t.Context())
 }
@@ -260,6 +262,30 @@ func TestHolesAreNotWritten(t *testing.T) {
 	r := w.worker(m, "b1", "", w.ca, launcherapi.BackupClient)
 	if r.Outcome != task.Done || r.Written > 3<<20 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestLostRecord: nothing recorded what changed, as after a crash or a move: the disk is compared with the backup before, and the next one is an
+// increment of one moment all the same, that has only what differs.
+func TestLostRecord(t *testing.T) {
+	w := newWorld(t)
+	m := w.do(w.order("b1", ""))
+	if r := w.worker(m, "b1", "", w.ca, launcherapi.BackupClient); r.Outcome != task.Done {
+		t.Fatalf("%+v", r)
+	}
+	w.do(launcherapi.BackupOrder{ID: "b1", End: true})
+	w.write("y", 2<<20)
+	m = w.do(w.order("b2", "b1"))
+	if m.Incremental || m.Full == "" {
+		t.Fatalf("the record is there: %+v", m)
+	}
+	w.write("z", 3<<20) // is not in it
+	r := w.worker(m, "b2", "b1", w.ca, launcherapi.BackupClient)
+	if r.Outcome != task.Done || !r.Backup.Incremental || !r.Backup.Compared || r.Backup.Lost != m.Full || r.Written > 1<<20 {
+		t.Errorf("%+v", r)
+	}
+	if got := fmt.Sprintf("%c%c %c%c", w.at("b1", 2<<20), w.at("b1", 3<<20), w.at("b2", 2<<20), w.at("b2", 3<<20)); got != "bb yb" {
+		t.Errorf("the backups have %q", got)
 	}
 }
 

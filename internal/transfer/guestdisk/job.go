@@ -26,11 +26,12 @@ type Job struct {
 	written task.Written
 	bytes   int64 // of the images
 	virtual int64
+	devices map[string]bool // disks that do not tell where they have data
 }
 
 // NewJob makes a job for t. It does nothing before Run.
 func NewJob(t task.BackUp) *Job {
-	j := &Job{task: t}
+	j := &Job{task: t, devices: map[string]bool{}}
 	j.stage.Store(task.Connecting)
 	return j
 }
@@ -90,6 +91,9 @@ func (j *Job) run(ctx context.Context) error {
 		return err
 	}
 	j.stage.Store(task.Transferring)
+	if err := j.findChanges(ctx, parent, &plan); err != nil {
+		return err
+	}
 	m, err := backup.Write(ctx, t.Set, plan)
 	if err != nil {
 		return err
@@ -133,7 +137,7 @@ func (j *Job) served(ctx context.Context, parent *backup.Manifest, plan *backup.
 // parent returns the backup that increments are made on; nil: all data is written, and it is noted why.
 func (j *Job) parent(ctx context.Context) (*backup.Manifest, error) {
 	t := j.task
-	if t.Parent == "" || t.Bitmap == "" && len(t.Files) == 0 {
+	if t.Parent == "" || t.Bitmap == "" && !t.Compare {
 		j.written.Full = t.Full
 		return nil, nil
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -101,8 +100,8 @@ func (s *still) extents(ctx context.Context, from, to int64) ([][2]int64, error)
 	return sink.DataIn(ctx, s.file, from, to)
 }
 
-// still opens the disks of a machine that does not run, and compares them with those of the parent. done closes them.
-func (j *Job) still(ctx context.Context, parent *backup.Manifest, plan *backup.Plan) (done func(), err error) {
+// still opens the disks of a machine that does not run. done closes them.
+func (j *Job) still(_ context.Context, _ *backup.Manifest, plan *backup.Plan) (done func(), err error) {
 	var open []*still
 	done = func() {
 		for _, s := range open {
@@ -116,18 +115,8 @@ func (j *Job) still(ctx context.Context, parent *backup.Manifest, plan *backup.P
 		}
 		open = append(open, s)
 		j.virtual += s.size
+		j.devices[name] = s.block
 		plan.Disks = append(plan.Disks, backup.Source{Name: name, Disk: encode.Disk{ReaderAt: s, Size: s.size, Data: s.extents}})
-	}
-	j.stage.Store(task.Transferring)
-	whole := slices.Clone(plan.Disks)
-	err = j.compare(ctx, parent, plan.Disks, open)
-	if parent != nil && damaged(err) {
-		j.written.Incremental, j.written.Full = false, fmt.Sprintf("backup %s, which it was to be made on, cannot be read in the claim: %v", parent.Checkpoint, err)
-		plan.Parent, plan.Disks = "", whole
-		err = j.compare(ctx, nil, plan.Disks, open)
-	}
-	if err != nil {
-		return done, err
 	}
 	plan.Settled = func() error {
 		for _, s := range open {
@@ -138,28 +127,4 @@ func (j *Job) still(ctx context.Context, parent *backup.Manifest, plan *backup.P
 		return nil
 	}
 	return done, nil
-}
-
-// compare finds out what of the disks is to be written.
-func (j *Job) compare(ctx context.Context, parent *backup.Manifest, disks []backup.Source, from []*still) error {
-	for i, s := range disks {
-		var err error
-		switch {
-		case parent != nil && under(parent, s):
-			below := backup.Which{Checkpoint: j.task.Parent, Disk: s.Name, Manifest: j.task.Proof}
-			disks[i], err = backup.Compare(ctx, backup.InDirectory(j.task.Set), below, s)
-		case from[i].block:
-			disks[i], err = backup.WithoutZeroes(ctx, s)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// damaged reports whether an error is one of the backup that a disk was compared with, and not of the disk.
-func damaged(err error) bool {
-	return slices.ContainsFunc([]task.Reason{task.ChecksumMismatch, task.BadImage, task.UnsafeImage, task.UnsupportedImage, task.SourceTruncated,
-		task.SourceNotFound, task.SourceDenied, task.SourceUnreachable, task.BadTask}, func(r task.Reason) bool { return task.Is(err, r) })
 }
