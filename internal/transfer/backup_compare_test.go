@@ -105,3 +105,17 @@ func TestComparedWithDamage(t *testing.T) {
 		wantMoment(t, k.Target.Path, h.moments[1])
 	}
 }
+
+// TestZeroesAreNotStored: a disk that does not tell where it has zeroes takes no more room in a backup than one that does, and is counted so.
+func TestZeroesAreNotStored(t *testing.T) {
+	h := newHistory(t, 32<<20, 5)
+	copy(h.disk[20<<20:], "data")
+	if r := h.compared(""); r.Virtual != 32<<20 || r.Written > 1<<20 {
+		t.Errorf("%d of %d bytes are stored", r.Written, r.Virtual)
+	}
+	k := h.restore(0)
+	if r := New(k).Run(t.Context()); r.Outcome != task.Done {
+		t.Fatalf("%+v", r)
+	}
+	wantMoment(t, k.Target.Path, h.moments[0])
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/backup"
 	"github.com/berth-vm/berth/internal/transfer/chain"
+	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
 // Job writes a backup of a machine.
@@ -24,7 +25,7 @@ type Job struct {
 	read    atomic.Int64
 	stage   atomic.Value
 	written task.Written
-	bytes   int64 // of the images
+	bytes   int64 // of the images that are stored
 	virtual int64
 	devices map[string]bool // disks that do not tell where they have data
 }
@@ -99,11 +100,29 @@ func (j *Job) run(ctx context.Context) error {
 		return err
 	}
 	for _, d := range m.Disks {
-		j.bytes += d.Bytes
+		j.bytes += stored(ctx, filepath.Join(t.Set, t.Checkpoint, d.File), d.Bytes)
 	}
 	_, j.written.Manifest, err = backup.Find(ctx, t.Set, t.Checkpoint)
 	j.stage.Store(task.Finished)
 	return err
+}
+
+// stored returns how many of the bytes of an image are stored: zeroes that a disk does not tell to be zeroes are read, and are holes in the image.
+func stored(ctx context.Context, path string, size int64) int64 {
+	f, err := os.Open(path)
+	if err != nil {
+		return size
+	}
+	defer f.Close() // it was only looked at
+	data, err := sink.DataIn(ctx, f, 0, size)
+	if err != nil {
+		return size
+	}
+	sum := int64(0)
+	for _, d := range data {
+		sum += d[1]
+	}
+	return sum
 }
 
 // served opens the disks that the launcher serves. done closes them.
