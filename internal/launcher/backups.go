@@ -24,7 +24,11 @@ func (l *Launcher) newMoments(qemu *qmp.Monitor, r *requests.Server) *moments.Ke
 			if l.moves.Busy() || !l.moves.Still.TryLock() {
 				return nil, false
 			}
-			return l.moves.Still.Unlock, true
+			l.backedUp.Store(true)
+			return func() {
+				l.backedUp.Store(false)
+				l.moves.Still.Unlock()
+			}, true
 		},
 		Alone: r.Pauser.Alone,
 	})

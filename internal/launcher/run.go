@@ -64,6 +64,8 @@ type Launcher struct {
 	early atomic.Pointer[[]string]
 	// described is the guest's report about itself; nil before the first.
 	described atomic.Pointer[agent.Description]
+	// backedUp is true while the disks are held for a backup.
+	backedUp atomic.Bool
 	// condemned describes the disks that will not be completed; nil or empty if there are none.
 	condemned atomic.Pointer[string]
 }
@@ -101,6 +103,7 @@ func (l *Launcher) Returns() launcherapi.Returns {
 	if r := l.ready.Load(); r != nil {
 		said.Paused = r.Pauser.Paused()
 	}
+	said.BackedUp = l.backedUp.Load()
 	w := l.earlyText(l.waiting())
 	if all := l.early.Load(); all != nil {
 		said.Early = *all

@@ -189,6 +189,8 @@ type Returns struct {
 	Keeps map[string]Keep `json:"keeps,omitempty"`
 	// Serial is the serial of the orders that the launcher follows.
 	Serial int `json:"serial,omitempty"`
+	// BackedUp says that the disks are held for a backup: until it has read them, none is added, removed or resized.
+	BackedUp bool `json:"backedUp,omitempty"`
 	// Paused says that a user has paused the guest.
 	Paused bool `json:"paused,omitempty"`
 	// Early lists the volumes that were still being filled when the guest was started.

@@ -31,6 +31,9 @@ const (
 	BackupAborting    BackupReason = "Aborting"
 )
 
+// BackupHoldsDisks is said of a volume that waits until a backup has read the guest's disks.
+const BackupHoldsDisks = "a backup reads the disks of the guest, which stay as they are meanwhile: this disk is added or removed when the backup has ended, or is deleted"
+
 // BackupRow is one of the states that are reported about a backup.
 type BackupRow struct {
 	Reason BackupReason

@@ -33,8 +33,8 @@ func (r *Reconciler) Hotplug(ctx context.Context, s *observed.Instance) error {
 		}
 	}
 	for _, h := range s.Added {
-		h.Plan = machine.Hotplug(machine.HotFacts{
-			Wanted: h.Wanted, Disk: h.State, Access: h.Access, Consumer: observed.Situation(h.Consumer), Holder: observed.Situation(h.Holder), Kept: s.Returns.Kept[h.Name] != ""})
+		h.Plan = machine.Hotplug(machine.HotFacts{Wanted: h.Wanted, Disk: h.State, Access: h.Access, Consumer: observed.Situation(h.Consumer),
+			Holder: observed.Situation(h.Holder), Kept: s.Returns.Kept[h.Name] != "", BackedUp: s.Returns.BackedUp})
 		for _, a := range h.Plan.Do {
 			if err := r.act(ctx, a, h); err != nil {
 				return fmt.Errorf("%s for volume %s: %w", a, h.Name, err)

@@ -164,6 +164,9 @@ func (w *world) launcherSays(p *corev1.Pod) (launcherapi.Returns, error) {
 		said.Paused = i.Spec.StartsPaused()
 	}
 	said.Servers = logsInAt(p)
+	if w.backedUp {
+		return launcherapi.Returns{BackedUp: true}, nil
+	}
 	if w.keeps {
 		said = launcherapi.Returns{Kept: map[string]string{"extra": "it was asked for"}}
 	}

@@ -54,3 +54,32 @@ func (w *world) complaints() int {
 	}
 	return n
 }
+
+// TestBackupHoldsDisks: a disk that is added or removed while a backup reads the guest's disks waits, says why, and is added or removed afterwards.
+func TestBackupHoldsDisks(t *testing.T) {
+	for name, row := range map[string]struct {
+		asks  []func(*world)
+		phase string
+		after bool // the guest has the disk
+	}{
+		"added":   {[]func(*world){hold, addDisk(false)}, kubevirt.VolumeAttached, true},
+		"removed": {[]func(*world){addDisk(false), hold, removeDisk}, kubevirt.VolumeDetaching, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, scenario{strategy: kubevirt.RunAlways, asks: row.asks})
+			w.run()
+			got := w.volumeStatus("extra")
+			if got == nil || got.Phase != row.phase || got.Reason != machine.BackupHoldsDisks || !strings.Contains(got.Message, "a backup reads the disks") {
+				t.Errorf("status of the disk: %+v", got)
+			}
+			w.backedUp = false
+			w.settle()
+			if got := w.volumeStatus("extra"); (got != nil) != row.after || row.after && got.Phase != kubevirt.VolumeReady {
+				t.Errorf("status of the disk afterwards: %+v", got)
+			}
+		})
+	}
+}
+
+// hold has the launcher hold the guest's disks for a backup.
+func hold(w *world) { w.backedUp = true }

@@ -47,18 +47,19 @@ import (
 
 // world is a cluster of one machine.
 type world struct {
-	t      *testing.T
-	sc     scenario
-	api    client.Client // without faults: what the cluster itself uses
-	r      *Controllers
-	keeper *podend.Keeper
-	moves  *relocate.Reconciler
-	clock  *clocktest.FakePassiveClock
-	faults faults.Injector
-	made   int
-	guests int  // that have been started
-	keeps  bool // the guest gives no disk back
-	stay   bool // claims do not follow a guest that moved
+	t        *testing.T
+	sc       scenario
+	api      client.Client // without faults: what the cluster itself uses
+	r        *Controllers
+	keeper   *podend.Keeper
+	moves    *relocate.Reconciler
+	clock    *clocktest.FakePassiveClock
+	faults   faults.Injector
+	made     int
+	guests   int  // that have been started
+	keeps    bool // the guest gives no disk back
+	backedUp bool // its disks are held for a backup
+	stay     bool // claims do not follow a guest that moved
 	// failing is why every try to fill a volume fails, as its Running condition says; empty: none does.
 	failing string
 	data    contents
@@ -386,6 +387,8 @@ func (w *world) handOver(p *corev1.Pod, ready bool) bool {
 	w.must(err)
 	told := launcher != nil && has(launcher, p.Labels[render.LabelVolume])
 	switch {
+	case w.backedUp:
+		return false
 	case told && !ready:
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	case !told && ready && !w.keeps:

@@ -7,6 +7,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/decide/machine"
 	"github.com/berth-vm/berth/internal/render"
+	"github.com/berth-vm/berth/internal/state"
 )
 
 // AddedStatus returns the status of an added volume.
@@ -29,6 +30,8 @@ func AddedStatus(s *observed.Instance, h *observed.Added) kubevirt.VolumeStatus 
 		v.Message = h.Why
 	case h.Plan.Reason == machine.GuestKeepsIt:
 		v.Message = s.Returns.Kept[h.Name]
+	case h.Plan.Reason == machine.BackupHoldsDisks:
+		v.Message = state.BackupHoldsDisks
 	case pod != nil && observed.Unschedulable(pod) != "":
 		v.Message = observed.Unschedulable(pod)
 	case h.Holder != nil && lastFailure(h.Holder) != "":

@@ -8,6 +8,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/diskstate"
 	"github.com/berth-vm/berth/internal/controller/observed"
 	"github.com/berth-vm/berth/internal/decide/machine"
+	"github.com/berth-vm/berth/internal/state"
 )
 
 // returnsAgain is how often a launcher is polled while the guest waits for a disk, because a launcher cannot send events.
@@ -56,6 +57,10 @@ func AwaitedVolumes(s *observed.Instance) []string {
 
 // AwaitedStatus returns the status of a volume whose data is awaited.
 func AwaitedStatus(s *observed.Instance, name string) kubevirt.VolumeStatus {
-	plan := machine.Hotplug(machine.HotFacts{Holder: machine.Up, Kept: s.Returns.Kept[name] != ""})
-	return kubevirt.VolumeStatus{Name: name, Phase: plan.Phase, Reason: plan.Reason, Message: s.Returns.Kept[name]}
+	plan := machine.Hotplug(machine.HotFacts{Holder: machine.Up, Kept: s.Returns.Kept[name] != "", BackedUp: s.Returns.BackedUp})
+	v := kubevirt.VolumeStatus{Name: name, Phase: plan.Phase, Reason: plan.Reason, Message: s.Returns.Kept[name]}
+	if plan.Reason == machine.BackupHoldsDisks {
+		v.Message = state.BackupHoldsDisks
+	}
+	return v
 }

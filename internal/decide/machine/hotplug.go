@@ -20,6 +20,8 @@ type HotFacts struct {
 	Access Access
 	// Kept: the guest was asked for the disk and has not given it back for too long.
 	Kept bool
+	// BackedUp: the launcher holds the guest's disks for a backup, and changes none of them meanwhile.
+	BackedUp bool
 }
 
 // GuestKeepsIt is the reason of a volume whose disk the guest does not release. A person may have to look into it.
@@ -27,6 +29,9 @@ const GuestKeepsIt = "GuestKeepsIt"
 
 // DiskInUse is the reason of a volume that another pod has.
 const DiskInUse = "DiskInUse"
+
+// BackupHoldsDisks is the reason of a volume that is added or removed when a backup has read the guest's disks.
+const BackupHoldsDisks = "BackupHoldsDisks"
 
 // The actions on a volume that is added to a running machine or removed from it.
 const (
@@ -61,6 +66,8 @@ var hotRules = []decide.Rule[HotFacts, Action, said]{
 		func(f HotFacts) bool { return !f.Wanted && f.Consumer.alive() }, []Action{StopHotConsumer}, said{kubevirt.VolumeDetaching, "Removed"}},
 	{"a disk that the guest does not give back is said, and waited for",
 		func(f HotFacts) bool { return !f.Wanted && f.Holder == Up && f.Kept }, nil, said{kubevirt.VolumeDetaching, GuestKeepsIt}},
+	{"a disk is removed when a backup has read it",
+		func(f HotFacts) bool { return !f.Wanted && f.Holder == Up && f.BackedUp }, nil, said{kubevirt.VolumeDetaching, BackupHoldsDisks}},
 	{"a disk that the guest still has is waited for",
 		func(f HotFacts) bool { return !f.Wanted && f.Holder == Up }, nil, said{kubevirt.VolumeDetaching, "WaitingForGuest"}},
 	{"the holder of a volume nobody wants ends",
@@ -90,6 +97,8 @@ var hotRules = []decide.Rule[HotFacts, Action, said]{
 		func(f HotFacts) bool { return f.Holder == Unplaceable }, nil, said{kubevirt.VolumeBound, "Unschedulable"}},
 	{"a disk that others have is not handed over",
 		func(f HotFacts) bool { return f.Holder == Placed && f.Disk == Ready && f.Access.denied() }, nil, said{kubevirt.VolumeBound, DiskInUse}},
+	{"a disk is added when a backup has read the others",
+		func(f HotFacts) bool { return f.Holder == Placed && f.BackedUp }, nil, said{kubevirt.VolumeAttached, BackupHoldsDisks}},
 	{"a holder hands the disk over",
 		func(f HotFacts) bool { return f.Holder == Placed }, nil, said{kubevirt.VolumeAttached, "HandingOver"}},
 	{"a holder is being started", func(HotFacts) bool { return true }, nil, said{kubevirt.VolumeBound, "Starting"}},

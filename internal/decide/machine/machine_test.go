@@ -45,6 +45,7 @@ var hotAxes = []enumerate.Axis[HotFacts]{
 	enumerate.Enum(Going, func(f *HotFacts) *Pod { return &f.Consumer }),
 	enumerate.Enum(Going, func(f *HotFacts) *Pod { return &f.Holder }),
 	enumerate.Flag("yields", "keeps", func(f *HotFacts) *bool { return &f.Kept }),
+	enumerate.Flag("free", "backed-up", func(f *HotFacts) *bool { return &f.BackedUp }),
 }
 
 func TestInstanceTable(t *testing.T) {
