@@ -14,19 +14,21 @@ import (
 	"github.com/berth-vm/berth/internal/virtctl/restore"
 )
 
+const restoreHelp = "Make a virtual machine again as it was when it was backed up, under its name or another, in this namespace. Its disks are\n" +
+	"DataVolumes that are filled with the backup. Nothing of the machine that was backed up is touched. What cannot work is\n" +
+	"refused before anything is made: rights, names, storage classes and quotas are looked at first, and every backup has\n" +
+	"to be the one that the next was made on. The machine is made with your rights, and does not run yet.\n\n" +
+	"With --verify it is a drill: a copy under another name, without a network, is started while its disks are filled. When it\n" +
+	"is up and its disks are full, or the deadline has passed, everything is removed and the command says what it found. It ends\n" +
+	"with 0 if the copy came up. What a drill left that was killed is removed by the next one of the same machine."
+
 func (a *app) vmRestore() *cobra.Command {
 	o, d := restore.Options{}, drillFlags{}
 	var list bool
 	var output format
 	cmd := &cobra.Command{
 		Use: "restore VM --from CLAIM[/PATH]|URL [--at CHECKPOINT]", Short: "Make a virtual machine of a backup",
-		Long: "Make a virtual machine again as it was when it was backed up, under its name or another, in this namespace. Its disks are\n" +
-			"DataVolumes that are filled with the backup. Nothing of the machine that was backed up is touched. What cannot work is\n" +
-			"refused before anything is made: rights, names, storage classes and quotas are looked at first, and every backup has\n" +
-			"to be the one that the next was made on. The machine is made with your rights, and does not run yet.\n\n" +
-			"With --verify it is a drill: a copy under another name, without a network, is started while its disks are filled. When it\n" +
-			"is up and its disks are full, or the deadline has passed, everything is removed and the command says what it found. It ends\n" +
-			"with 0 if the copy came up. What a drill left that was killed is removed by the next one of the same machine.",
+		Long: restoreHelp,
 		Example: a.examples(`
   # Which backups are there?
   virtctl vm restore web --from backups/web --list

@@ -74,7 +74,9 @@ func (w *watcher) instance(ctx, following context.Context, i *kubevirt.VirtualMa
 		s.facts.Copy = Running
 	case kubevirt.PhaseFailed, kubevirt.PhaseSucceeded:
 		s.facts.Copy = Ended
-	default:
+	case kubevirt.PhasePending, kubevirt.PhaseScheduling, kubevirt.PhaseScheduled, kubevirt.PhaseUnknown:
+		return nil
+	default: // it has none yet
 		return nil
 	}
 	if err := w.readConsole(ctx, following, i); err != nil {
