@@ -85,7 +85,7 @@ func TestRestoreDrill(t *testing.T) {
 	if code != 0 || !r.Passed || r.Checkpoint != "b6" || r.UpAfter == nil || r.FullAfter == nil {
 		t.Errorf("a good backup: %d %+v", code, r)
 	}
-	r, code = d.run("web", "--console-line", "never said", "--deadline", "1m")
+	r, code = d.run("web", "--console-line", "never said", "--deadline", "3m")
 	if code != 1 || r.Result != "NotUpInTime" || !strings.Contains(strings.Join(r.Console, "\n"), "berth-guest: ") {
 		t.Errorf("a guest that does not say it: %d %+v", code, r)
 	}
