@@ -3,6 +3,8 @@
 package snapshot
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -13,8 +15,9 @@ import (
 	"github.com/berth-vm/berth/test/e2e/fixture"
 )
 
-// TestBackup: the two disks of a machine are backed up while it runs, as a whole and then what changed; each backup is the disks as they were. A full
-// claim and a guest that stops end a backup with a sentence, and the next one is right.
+// TestBackup: the two disks of a machine are backed up while it runs, as a whole and then what changed; after a stop, while it does not run and when it
+// runs again, with what differs from the backup before. Each backup is the disks as they were. A full claim ends a backup with a sentence, and the next one
+// is right.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)
@@ -26,7 +29,7 @@ func TestBackup(t *testing.T) {
 	vm := y.MovableMachine("web", volumes...)
 	y.CreateMachine(vm)
 	y.CreateTracker("daily", "web")
-	y.CreateClaimForBackups("backups", "localdisk", "128Mi")
+	y.CreateClaimForBackups("backups", "localdisk", "192Mi")
 	y.CreateClaimForBackups("small", "localdisk", "8Mi")
 	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
 	y.GuestSays(vm, "guest agent on") // what is typed before is lost
@@ -53,19 +56,36 @@ func TestBackup(t *testing.T) {
 	}
 	y.SetRunStrategy(vm, kubevirt.RunHalted)
 	y.WaitStatus(vm, kubevirt.StatusStopped, fixture.BootPatience)
+	five := complete(t, y, y.BackUp("five", "daily", "backups"), backupv1.Incremental, "what differs from the backup before")
+	six := complete(t, y, y.BackUp("six", "daily", "backups", func(s *backupv1.VirtualMachineBackupSpec) { s.ForceFullBackup = true }), backupv1.Full, "because forceFullBackup is set")
+	y.SetRunStrategy(vm, kubevirt.RunAlways)
+	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
+	y.GuestSays(vm, "guest agent on")
+	y.RunPattern(vm, "write", 4, "second")
+	seven := complete(t, y, y.BackUp("seven", "daily", "backups"), backupv1.Incremental, "all was compared with it, because nothing recorded what changed")
+	y.SetRunStrategy(vm, kubevirt.RunHalted)
+	y.WaitStatus(vm, kubevirt.StatusStopped, fixture.BootPatience)
 
 	set := y.FetchBackups("backups", "web")
 	sum := func(b *backupv1.VirtualMachineBackup, disk string) string {
 		return y.FileSum(y.RestoreFrom(set, *b.Status.CheckpointName, disk), 0, -1)
 	}
 	for _, disk := range []string{"first", "second"} {
-		if sum(four, disk) != y.Sum(disk, "disk.img") {
+		if sum(seven, disk) != y.Sum(disk, "disk.img") {
 			t.Errorf("disk %s of the last backup is not what the guest left", disk)
 		}
 	}
 	if sum(one, "first") != sum(one, "second") || sum(two, "first") == sum(one, "first") || sum(two, "second") != sum(one, "second") ||
 		sum(three, "first") != sum(two, "first") || sum(four, "first") == sum(two, "first") || sum(four, "second") == sum(three, "second") {
 		t.Error("a backup is not its moment")
+	}
+	for _, disk := range []string{"first", "second"} { // nothing was written before the machine was stopped, nor while it was
+		if sum(five, disk) != sum(four, disk) || sum(six, disk) != sum(four, disk) {
+			t.Errorf("disk %s of a machine that did not run is not what it was", disk)
+		}
+	}
+	if sum(seven, "first") != sum(six, "first") || sum(seven, "second") == sum(six, "second") {
+		t.Error("the backup after the restart is not its moment")
 	}
 }
 
@@ -78,4 +98,35 @@ func complete(t *testing.T, y *fixture.Machines, b *backupv1.VirtualMachineBacku
 	}
 	t.Logf("backup %s: %s", b.Name, c.Message)
 	return b
+}
+
+// TestBackupGivesWay: a machine that is started while its claims are read does not wait for the backup, and the backup is made of the guest that runs.
+// Another machine that has a disk of a stopped machine is waited for.
+func TestBackupGivesWay(t *testing.T) {
+	t.Parallel()
+	y := fixture.NewMachines(t)
+	y.CreateBlankVolume("only", "localdisk")
+	source := kubevirt.VolumeSource{DataVolume: &kubevirt.DataVolumeSource{Name: "only"}}
+	user := y.MovableMachine("user", kubevirt.Volume{Name: "only", VolumeSource: source})
+	vm := y.MovableMachine("web", kubevirt.Volume{Name: "only", VolumeSource: source})
+	halted := kubevirt.RunHalted
+	vm.Spec.RunStrategy = &halted
+	y.CreateMachine(user)
+	y.WaitStatus(user, kubevirt.StatusRunning, fixture.BootPatience)
+	y.CreateMachine(vm)
+	y.CreateTracker("daily", "web")
+	y.CreateClaimForBackups("backups", "localdisk", "128Mi")
+	b := y.StartBackup("one", "daily", "backups")
+	y.Wait("backup one", fixture.BootPatience, func(ctx context.Context) (bool, string) {
+		if err := y.Kube.Get(ctx, client.ObjectKeyFromObject(b), b); err != nil || b.Status == nil {
+			return false, fmt.Sprint(err)
+		}
+		c := b.Condition(backupv1.ConditionProgressing)
+		return c != nil && strings.Contains(c.Message, "another pod may write to a disk of it"), fmt.Sprint(b.Status.Conditions)
+	})
+	y.SetRunStrategy(user, kubevirt.RunHalted)
+	y.WaitStatus(user, kubevirt.StatusStopped, fixture.BootPatience)
+	y.SetRunStrategy(vm, kubevirt.RunAlways)
+	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
+	complete(t, y, y.WaitBackup(b), backupv1.Full, "it is the first backup of tracker daily")
 }
