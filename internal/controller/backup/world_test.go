@@ -271,11 +271,12 @@ func (w *world) kubelet() {
 		if p.Labels[render.LabelComponent] != render.RoleBackup || len(p.Spec.SchedulingGates) > 0 {
 			continue
 		}
-		if p.Status.Phase == "" {
+		switch p.Status.Phase {
+		case "":
 			p.Status.Phase = corev1.PodRunning
-		} else if p.Status.Phase == corev1.PodRunning {
+		case corev1.PodRunning:
 			w.end(p)
-		} else {
+		case corev1.PodPending, corev1.PodSucceeded, corev1.PodFailed, corev1.PodUnknown:
 			continue
 		}
 		w.must(w.api.Status().Update(context.Background(), p))
