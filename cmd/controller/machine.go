@@ -17,6 +17,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/machine"
 	"github.com/berth-vm/berth/internal/controller/machineclone"
 	"github.com/berth-vm/berth/internal/controller/relocate"
+	"github.com/berth-vm/berth/internal/controller/restore"
 	"github.com/berth-vm/berth/internal/controller/schedule"
 	"github.com/berth-vm/berth/internal/controller/snapshot"
 	"github.com/berth-vm/berth/internal/controller/snapshot/agent"
@@ -52,7 +53,10 @@ func setUpMachine(ctx context.Context, mgr ctrl.Manager, writer *cluster.Writer,
 	if err != nil {
 		return err
 	}
-	if err := snapshot.Setup(mgr, writer, records, guests); err != nil {
+	if err := snapshot.Setup(mgr, writer, guests); err != nil {
+		return err
+	}
+	if err := restore.Setup(mgr, writer, records); err != nil {
 		return err
 	}
 	if err := machineclone.Setup(mgr, writer); err != nil {

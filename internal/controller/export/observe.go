@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/clonesource"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replacedclaim"
-	"github.com/berth-vm/berth/internal/controller/snapshot"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 	"github.com/berth-vm/berth/internal/decide/export"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/pods"
@@ -118,7 +118,7 @@ func (r *Reconciler) observeMachine(ctx context.Context, s *seen) error {
 		s.lacks(export.InUse, "VirtualMachine %s runs", name)
 	}
 	for _, v := range vm.Spec.Template.Spec.AllVolumes() {
-		at := snapshot.ClaimOf(vm.Name, &vm.Spec, v)
+		at := snapshotcontent.ClaimOf(vm.Name, &vm.Spec, v)
 		listed := func(d disk) bool { return d.name == at }
 		if at == "" || v.Copied() != nil || slices.ContainsFunc(s.disks, listed) { // a master is not the machine's
 			continue
@@ -210,7 +210,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {
 		s.lacks(export.Unready, "VirtualMachineSnapshot %s is %s", name, from.Status.Phase)
 		return nil
 	}
-	content, err := cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, s.of.Namespace, snapshot.ContentName(from))
+	content, err := cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, s.of.Namespace, snapshotcontent.ContentName(from))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,8 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/snapshot"
+	"github.com/berth-vm/berth/internal/controller/restore"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 	"github.com/berth-vm/berth/internal/decide/machineclone"
 	"github.com/berth-vm/berth/internal/state"
 )
@@ -87,7 +88,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {
 	if err != nil || s.snapshot == nil {
 		return err
 	}
-	s.content, err = cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, of.Namespace, snapshot.ContentName(s.snapshot))
+	s.content, err = cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, of.Namespace, snapshotcontent.ContentName(s.snapshot))
 	if err == nil && s.content != nil && !cluster.OwnedBy(s.content, s.snapshot.UID) {
 		s.content = nil // not made by this clone
 	}
@@ -159,7 +160,7 @@ func (s *seen) snapshotNow() machineclone.Snapshot {
 		return machineclone.Unusable
 	case !ptr.Deref(s.snapshot.Status.ReadyToUse, false):
 		return machineclone.Taking
-	case s.machine() == nil || len(snapshot.LeftOut(s.content)) > 0:
+	case s.machine() == nil || len(snapshotcontent.LeftOut(s.content)) > 0:
 		return machineclone.Partial
 	}
 	return machineclone.Ready
@@ -172,7 +173,7 @@ func (s *seen) restoreNow() machineclone.Restore {
 	case s.restore == nil:
 		return machineclone.NoRestore
 	}
-	switch snapshot.Ended(s.restore) {
+	switch restore.Ended(s.restore) {
 	case state.Well:
 		return machineclone.Restored
 	case state.Badly:
@@ -186,7 +187,7 @@ func (s *seen) targetNow() machineclone.Target {
 	switch {
 	case s.target == nil:
 		return machineclone.NoTarget
-	case snapshot.Made(s.restore, s.target):
+	case restore.Made(s.restore, s.target):
 		return machineclone.Ours
 	}
 	return machineclone.Other

@@ -26,7 +26,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/snapshot"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 	"github.com/berth-vm/berth/internal/decide/machineclone"
 	"github.com/berth-vm/berth/internal/state"
 	"github.com/berth-vm/berth/internal/token"
@@ -194,7 +194,7 @@ func (s *seen) detail(reason state.CloneReason) string {
 		if s.machine() == nil {
 			return s.snapshot.Name + " records no machine"
 		}
-		return s.snapshot.Name + " is without " + strings.Join(snapshot.LeftOut(s.content), ", ")
+		return s.snapshot.Name + " is without " + strings.Join(snapshotcontent.LeftOut(s.content), ", ")
 	case state.CloneRestoring, state.CloneCreating, state.CloneRestoreFailed:
 		if s.restore == nil {
 			return restoreName(s.of)

@@ -1,12 +1,11 @@
-// Package snapshot takes snapshots of machines and puts them back: VirtualMachineSnapshot, its content, and
-// VirtualMachineRestore. internal/decide/snapshot decides; this package observes, carries out and reports.
+// Package snapshot takes snapshots of machines: VirtualMachineSnapshot and its content. internal/decide/snapshot decides,
+// internal/controller/snapshotcontent observes; this package carries out and reports.
 //
-// It leaves the volumes to the cluster's VolumeSnapshots, and the guest to its launcher. A restored claim has the name the
-// machine's claim has, so applying the machine's manifest again changes nothing.
+// It leaves the volumes to the cluster's VolumeSnapshots, and freezing the guest to its launcher. It does not restore snapshots;
+// internal/controller/restore does.
 package snapshot
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -19,14 +18,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
-	"github.com/berth-vm/berth/internal/controller/diskaccess"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 )
 
 // Guest is a way to the agent in a machine's guest, through its launcher pod.
@@ -38,69 +35,49 @@ type Guest interface {
 	Thaw(launcher *corev1.Pod, snapshot types.UID, done func()) (bool, error)
 }
 
-// Reconciler reconciles snapshots and restores.
+// Reconciler reconciles snapshots.
 type Reconciler struct {
 	reader  client.Reader // cached
 	live    client.Reader
 	cluster *cluster.Writer
 	clock   clock.PassiveClock
-	records *diskaccess.Records
 	guest   Guest
-	// answered brings a snapshot back whose guest has answered.
-	answered chan event.GenericEvent
+	// Answered enqueues a snapshot whose guest has answered.
+	Answered chan event.GenericEvent
 }
 
-// parallel is how many snapshots, and how many restores, are reconciled at the same time. Most of the time is spent waiting for
+// New makes a reconciler; reader may be cached, live reads from the API server. Up to waiting answers of guests are queued.
+func New(reader, live client.Reader, writer *cluster.Writer, now clock.PassiveClock, guest Guest, waiting int) *Reconciler {
+	return &Reconciler{reader: reader, live: live, cluster: writer, clock: now, guest: guest, Answered: make(chan event.GenericEvent, waiting)}
+}
+
+func (r *Reconciler) read() snapshotcontent.Reader {
+	return snapshotcontent.Reader{Cached: r.reader, Live: r.live, Clock: r.clock}
+}
+
+// parallel is how many snapshots are reconciled at the same time. Most of the time is spent waiting for
 // the API server.
 const parallel = 4
 
 // look is how often objects are polled that are not watched: VolumeSnapshots, because not every cluster has them.
 const look = time.Second
 
-// lookStored is how often the parts of a finished snapshot are checked: one may have been deleted.
-const lookStored = 2 * time.Minute
+// LookStored is how often the parts of a finished snapshot are checked: one may have been deleted.
+const LookStored = 2 * time.Minute
 
-// lookAgain is how often an object is checked that waits for a user.
-const lookAgain = 5 * time.Second
-
-// Setup adds both controllers to mgr.
-func Setup(mgr ctrl.Manager, writer *cluster.Writer, records *diskaccess.Records, guest Guest) error {
-	r := &Reconciler{reader: mgr.GetClient(), live: mgr.GetAPIReader(), cluster: writer, records: records, clock: clock.RealClock{}, guest: guest,
-		answered: make(chan event.GenericEvent)}
+// Setup adds the controller to mgr.
+func Setup(mgr ctrl.Manager, writer *cluster.Writer, guest Guest) error {
+	r := New(mgr.GetClient(), mgr.GetAPIReader(), writer, clock.RealClock{}, guest, 0)
 	err := ctrl.NewControllerManagedBy(mgr).Named("machinesnapshot").
 		For(&snapshotv1.VirtualMachineSnapshot{}).
 		Owns(&snapshotv1.VirtualMachineSnapshotContent{}).
-		WatchesRawSource(source.Channel(r.answered, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.Answered, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
-		Complete(cluster.Settle(reconcile.Func(r.reconcileSnapshot)))
+		Complete(cluster.Settle(reconcile.Func(r.Reconcile)))
 	if err != nil {
 		return fmt.Errorf("set up snapshots: %w", err)
 	}
-	err = ctrl.NewControllerManagedBy(mgr).Named("machinerestore").
-		For(&snapshotv1.VirtualMachineRestore{}).
-		Watches(&kubevirt.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.restores)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: parallel}).
-		Complete(cluster.Settle(reconcile.Func(r.reconcileRestore)))
-	if err != nil {
-		return fmt.Errorf("set up restores: %w", err)
-	}
 	return nil
-}
-
-// restores brings back the restores of an instance's machine, which has the same name.
-func (r *Reconciler) restores(ctx context.Context, obj client.Object) []reconcile.Request {
-	var list snapshotv1.VirtualMachineRestoreList
-	if err := r.reader.List(ctx, &list, client.InNamespace(obj.GetNamespace())); err != nil {
-		log.FromContext(ctx).Error(err, "list the restores of a machine")
-		return nil
-	}
-	var due []reconcile.Request
-	for i := range list.Items {
-		if list.Items[i].Spec.Target.Name == obj.GetName() {
-			due = append(due, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-	}
-	return due
 }
 
 func owner(obj client.Object, kind string) metav1.OwnerReference {

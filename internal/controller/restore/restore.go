@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"context"
@@ -20,26 +20,22 @@ import (
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/replacedclaim"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/state"
 )
 
-// annRestore is on a claim or a machine that a restore made: the restore's UID.
-const annRestore = "berth.dev/restore"
-
 // patience is how long a restore with the policy WaitGracePeriod waits for its machine to be stopped.
 const patience = 5 * time.Minute
 
-// observedRestore is one restore and everything its next step depends on, read once.
-type observedRestore struct {
-	of       *snapshotv1.VirtualMachineRestore
-	vm       *kubevirt.VirtualMachine // nil: there is none
+// observed is one restore and everything its next step depends on, read once.
+type observed struct {
+	target
 	instance *kubevirt.VirtualMachineInstance
 	launcher *corev1.Pod
 	snapshot *snapshotv1.VirtualMachineSnapshot
-	shot     *observedSnapshot // what the snapshot consists of; nil: it is not there
-	claims   []returning
+	claims   []restoredClaim
 	refused  string // why the API server does not take the machine
 	denied   string // why it does not take a claim, or a change of the machine
 	// displaced: the machine moved, and what the move left of a claim is not cleaned up yet.
@@ -52,13 +48,13 @@ type observedRestore struct {
 	now              time.Time
 }
 
-// reconcileRestore brings one restore a step further.
-func (r *Reconciler) reconcileRestore(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+// Reconcile brings one restore a step further.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	of, err := cluster.Get[snapshotv1.VirtualMachineRestore](ctx, r.live, req.Namespace, req.Name)
 	if err != nil || of == nil || of.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(of, names.RestoreFinalizer) {
 		return ctrl.Result{}, err
 	}
-	b, err := r.observeRestore(ctx, of)
+	b, err := r.observe(ctx, of)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -69,19 +65,19 @@ func (r *Reconciler) reconcileRestore(ctx context.Context, req ctrl.Request) (ct
 	plan := snapshot.Restore(facts)
 	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
 	for _, a := range plan.Do {
-		if err := r.actRestore(ctx, a, b); err != nil {
+		if err := r.act(ctx, a, b); err != nil {
 			return ctrl.Result{}, fmt.Errorf("%s: %w", a, err)
 		}
 	}
 	if of.DeletionTimestamp != nil && slices.Contains(plan.Do, snapshot.CleanUp) {
 		return ctrl.Result{}, nil // it is gone
 	}
-	return r.reportRestore(ctx, b, b.outcome(plan.State))
+	return r.report(ctx, b, b.outcome(plan.State))
 }
 
-// observeRestore reads what a restore depends on, from the server itself: claims are about to be deleted.
-func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualMachineRestore) (*observedRestore, error) {
-	b := &observedRestore{of: of, now: r.clock.Now()}
+// observe reads what a restore depends on, from the server itself: claims are about to be deleted.
+func (r *Reconciler) observe(ctx context.Context, of *snapshotv1.VirtualMachineRestore) (*observed, error) {
+	b := &observed{target: target{of: of}, now: r.clock.Now()}
 	if over(of) != snapshot.NotOver {
 		return b, nil
 	}
@@ -92,7 +88,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualM
 	if b.instance, err = cluster.Get[kubevirt.VirtualMachineInstance](ctx, r.live, of.Namespace, of.Spec.Target.Name); err != nil {
 		return nil, err
 	}
-	if b.launcher, err = r.launcherOf(ctx, b.instance); err != nil {
+	if b.launcher, err = r.read().LauncherOf(ctx, b.instance); err != nil {
 		return nil, err
 	}
 	if err := r.observeOthers(ctx, b); err != nil {
@@ -101,10 +97,10 @@ func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualM
 	if b.snapshot, err = r.snapshotOf(ctx, of); err != nil || b.snapshot == nil {
 		return b, err
 	}
-	if b.shot, err = r.observe(ctx, b.snapshot); err != nil || b.shot.content == nil {
+	if b.data, err = r.read().Observe(ctx, b.snapshot); err != nil || b.data.Content == nil {
 		return b, err
 	}
-	return b, r.observeReturns(ctx, b)
+	return b, r.observeClaims(ctx, b)
 }
 
 // snapshotOf returns the snapshot that the restore is to put back; nil: there is none. A restore that has begun continues with
@@ -112,18 +108,18 @@ func (r *Reconciler) observeRestore(ctx context.Context, of *snapshotv1.VirtualM
 func (r *Reconciler) snapshotOf(ctx context.Context, of *snapshotv1.VirtualMachineRestore) (*snapshotv1.VirtualMachineSnapshot, error) {
 	s, err := cluster.Get[snapshotv1.VirtualMachineSnapshot](ctx, r.live, of.Namespace, of.Spec.VirtualMachineSnapshotName)
 	begun := of.Annotations[annContent]
-	if err != nil || begun == "" || s != nil && ContentName(s) == begun {
+	if err != nil || begun == "" || s != nil && snapshotcontent.ContentName(s) == begun {
 		return s, err
 	}
 	was := &snapshotv1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{
-		Namespace: of.Namespace, Name: of.Spec.VirtualMachineSnapshotName, UID: types.UID(strings.TrimPrefix(begun, contentPrefix))}}
+		Namespace: of.Namespace, Name: of.Spec.VirtualMachineSnapshotName, UID: types.UID(strings.TrimPrefix(begun, snapshotcontent.ContentPrefix))}}
 	was.Spec.Source.Name = of.Spec.Target.Name
 	return was, nil
 }
 
-// observeReturns reads the state of each claim.
-func (r *Reconciler) observeReturns(ctx context.Context, b *observedRestore) error {
-	b.claims = b.returns()
+// observeClaims reads the state of each claim.
+func (r *Reconciler) observeClaims(ctx context.Context, b *observed) error {
+	b.claims = b.restoredClaims()
 	for i := range b.claims {
 		c := &b.claims[i]
 		var err error
@@ -153,7 +149,7 @@ func (r *Reconciler) observeReturns(ctx context.Context, b *observedRestore) err
 }
 
 // observeOthers finds another restore of the machine that began before, and what this one keeps.
-func (r *Reconciler) observeOthers(ctx context.Context, b *observedRestore) error {
+func (r *Reconciler) observeOthers(ctx context.Context, b *observed) error {
 	var list snapshotv1.VirtualMachineRestoreList
 	if err := cluster.List(ctx, r.live, b.of.Namespace, &list); err != nil {
 		return err
@@ -196,7 +192,7 @@ func ahead(other, of *snapshotv1.VirtualMachineRestore) bool {
 }
 
 // facts returns what the decision sees.
-func (b *observedRestore) facts() snapshot.RestoreFacts {
+func (b *observed) facts() snapshot.RestoreFacts {
 	return snapshot.RestoreFacts{
 		Over: over(b.of), Source: b.source(), Machine: b.machine(), Policy: policy(b.of),
 		Late: b.now.After(b.of.CreationTimestamp.Add(patience)), Claims: b.situation(), Changed: b.changed(),
@@ -205,9 +201,9 @@ func (b *observedRestore) facts() snapshot.RestoreFacts {
 }
 
 // machine returns the state of the machine as for a snapshot, except that an instance that has ended counts as none.
-func (b *observedRestore) machine() snapshot.Machine {
-	m := situation(b.vm, b.instance, b.launcher)
-	if b.vm != nil && b.source() != snapshot.Pending && b.elsewhere() && b.vm.Annotations[annRestore] != string(b.of.UID) {
+func (b *observed) machine() snapshot.Machine {
+	m := snapshotcontent.MachineSituation(b.vm, b.instance, b.launcher)
+	if b.vm != nil && b.source() != snapshot.Pending && b.elsewhere() && b.vm.Annotations[snapshotcontent.AnnRestore] != string(b.of.UID) {
 		return snapshot.Other
 	}
 	if b.ahead != "" && b.stageNow() != snapshot.Committed {
@@ -235,14 +231,14 @@ func over(of *snapshotv1.VirtualMachineRestore) snapshot.Over {
 	return snapshot.NotOver
 }
 
-func (b *observedRestore) source() snapshot.Source {
+func (b *observed) source() snapshot.Source {
 	switch {
-	case b.snapshot == nil, b.shot.content == nil:
+	case b.snapshot == nil, b.data.Content == nil:
 		return snapshot.Pending
 	case b.wrong() != "":
 		return snapshot.Void
 	}
-	switch end := state.OfSnapshot(snapshot.Take(b.shot.facts()).State).End; end {
+	switch end := state.OfSnapshot(snapshot.Take(b.data.Facts()).State).End; end {
 	case state.Well:
 		return snapshot.Ready
 	case state.Badly:
@@ -253,13 +249,13 @@ func (b *observedRestore) source() snapshot.Source {
 }
 
 // wrong returns why what is asked for cannot be, if that is so.
-func (b *observedRestore) wrong() string {
+func (b *observed) wrong() string {
 	if p := b.of.Spec.VolumeRestorePolicy; p != nil && *p == snapshotv1.PrefixTargetName && !b.elsewhere() {
 		return fmt.Sprintf("volumeRestorePolicy %s is for another machine; in %s claims keep their names, which is policy %s",
 			snapshotv1.PrefixTargetName, b.of.Spec.Target.Name, snapshotv1.InPlace)
 	}
 	if b.made() {
-		if _, err := b.machineAgain(); err != nil {
+		if _, err := b.newMachine(); err != nil {
 			return err.Error()
 		}
 	}
@@ -283,7 +279,7 @@ func policy(of *snapshotv1.VirtualMachineRestore) snapshot.Policy {
 }
 
 // situation returns the worst of all claims; Bound < Made < Open < Absent < Leaving < Old < InUse < Stranger.
-func (b *observedRestore) situation() snapshot.Claims {
+func (b *observed) situation() snapshot.Claims {
 	if b.lost() {
 		return snapshot.Stranger // its format is unknown
 	}
@@ -295,11 +291,11 @@ func (b *observedRestore) situation() snapshot.Claims {
 }
 
 // lost reports whether claims are being replaced and one of their replacements was removed by force.
-func (b *observedRestore) lost() bool {
-	return b.stageNow() == snapshot.Committed && (b.shot == nil || b.shot.content == nil)
+func (b *observed) lost() bool {
+	return b.stageNow() == snapshot.Committed && (b.data == nil || b.data.Content == nil)
 }
 
-func (b *observedRestore) claim(c returning) snapshot.Claims {
+func (b *observed) claim(c restoredClaim) snapshot.Claims {
 	switch {
 	case c.now == nil:
 		return snapshot.Absent
@@ -316,7 +312,7 @@ func (b *observedRestore) claim(c returning) snapshot.Claims {
 }
 
 // claimMade returns the state of a claim that this restore made.
-func (b *observedRestore) claimMade(c returning) snapshot.Claims {
+func (b *observed) claimMade(c restoredClaim) snapshot.Claims {
 	s := c.staged.claim
 	switch {
 	case c.now.Status.Phase == corev1.ClaimBound:
@@ -330,15 +326,15 @@ func (b *observedRestore) claimMade(c returning) snapshot.Claims {
 }
 
 // changed reports whether the machine is not what it was.
-func (b *observedRestore) changed() bool {
-	if b.vm == nil || b.shot == nil || b.shot.content == nil {
+func (b *observed) changed() bool {
+	if b.vm == nil || b.data == nil || b.data.Content == nil {
 		return false
 	}
 	spec, err := b.spec()
 	return err == nil && !equality.Semantic.DeepEqual(b.vm.Spec, spec)
 }
 
-func (r *Reconciler) actRestore(ctx context.Context, a snapshot.Action, b *observedRestore) error {
+func (r *Reconciler) act(ctx context.Context, a snapshot.Action, b *observed) error {
 	switch a {
 	case snapshot.MakeMachine:
 		return r.makeMachine(ctx, b)
@@ -373,8 +369,8 @@ func (r *Reconciler) actRestore(ctx context.Context, a snapshot.Action, b *obser
 }
 
 // makeMachine makes the target from the snapshot. One that the API server refuses for what it is will be refused again.
-func (r *Reconciler) makeMachine(ctx context.Context, b *observedRestore) error {
-	vm, err := b.machineAgain()
+func (r *Reconciler) makeMachine(ctx context.Context, b *observed) error {
+	vm, err := b.newMachine()
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"context"
@@ -11,12 +11,13 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/state"
 )
 
 // outcome returns the reported state: what was decided, or why the API server refused it.
-func (b *observedRestore) outcome(decided state.SnapshotReason) state.SnapshotReason {
+func (b *observed) outcome(decided state.SnapshotReason) state.SnapshotReason {
 	committed := b.stageNow() == snapshot.Committed
 	switch {
 	case b.refused == "" && b.denied == "":
@@ -29,22 +30,22 @@ func (b *observedRestore) outcome(decided state.SnapshotReason) state.SnapshotRe
 	return state.RestoreBlocked
 }
 
-// reportRestore writes the status of a restore.
-func (r *Reconciler) reportRestore(ctx context.Context, b *observedRestore, reason state.SnapshotReason) (ctrl.Result, error) {
+// report writes the status of a restore.
+func (r *Reconciler) report(ctx context.Context, b *observed, reason state.SnapshotReason) (ctrl.Result, error) {
 	if over(b.of) != snapshot.NotOver {
 		return ctrl.Result{}, nil
 	}
 	row := state.OfSnapshot(reason)
 	text := row.Text(b.detail(reason))
-	old := b.of.Status
+	old, said := b.of.Status, snapshotcontent.Reporter{Cluster: r.cluster, Clock: r.clock}
 	done := row.End == state.Well
-	next := snapshotv1.VirtualMachineRestoreStatus{Complete: &done, Conditions: r.conditions(old.Conditions, row, text)}
+	next := snapshotv1.VirtualMachineRestoreStatus{Complete: &done, Conditions: said.Conditions(old.Conditions, row, text)}
 	if done {
 		at := metav1.NewTime(b.now).Rfc3339Copy()
 		next.RestoreTime = &at
 	}
 	for _, c := range b.claims {
-		v := snapshotv1.VolumeRestore{VolumeName: c.volume, PersistentVolumeClaimName: c.to, VolumeSnapshotName: c.name}
+		v := snapshotv1.VolumeRestore{VolumeName: c.Volume, PersistentVolumeClaimName: c.to, VolumeSnapshotName: c.Name}
 		if name := b.volume(c); name != "" {
 			v.DataVolumeName = &name
 		}
@@ -65,12 +66,12 @@ func (r *Reconciler) reportRestore(ctx context.Context, b *observedRestore, reas
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	r.tell(b.of, old.Conditions, row, text)
+	said.Tell(b.of, old.Conditions, row, text)
 	return result, nil
 }
 
 // detail returns what a row's {detail} stands for.
-func (b *observedRestore) detail(reason state.SnapshotReason) string {
+func (b *observed) detail(reason state.SnapshotReason) string {
 	switch reason {
 	case state.RestoreWaiting, state.RestoreFailed:
 		return b.trouble()
@@ -97,7 +98,7 @@ func (b *observedRestore) detail(reason state.SnapshotReason) string {
 }
 
 // inTheWay returns who keeps a claim that is being deleted.
-func (b *observedRestore) inTheWay(c returning) string {
+func (b *observed) inTheWay(c restoredClaim) string {
 	if b.claim(c) != snapshot.Leaving || len(c.staged.users) == 0 {
 		return ""
 	}
@@ -105,7 +106,7 @@ func (b *observedRestore) inTheWay(c returning) string {
 }
 
 // users names the pods and machines that use claims that have to be replaced.
-func (b *observedRestore) users() string {
+func (b *observed) users() string {
 	var out []string
 	for _, c := range b.claims {
 		if b.claim(c) == snapshot.InUse {
@@ -117,7 +118,7 @@ func (b *observedRestore) users() string {
 }
 
 // stagedDetail returns why the volumes do not exist, or the progress of the first that is not ready.
-func (b *observedRestore) stagedDetail() string {
+func (b *observed) stagedDetail() string {
 	var why []string
 	if b.denied != "" {
 		why = append(why, b.denied)
@@ -139,7 +140,7 @@ func (b *observedRestore) stagedDetail() string {
 }
 
 // stuck returns why a replacement of claims that has begun cannot continue.
-func (b *observedRestore) stuck() string {
+func (b *observed) stuck() string {
 	switch {
 	case b.refused != "":
 		return b.refused
@@ -155,14 +156,14 @@ func (b *observedRestore) stuck() string {
 	return b.stagedDetail()
 }
 
-func (b *observedRestore) trouble() string {
+func (b *observed) trouble() string {
 	name := b.of.Spec.VirtualMachineSnapshotName
 	switch {
 	case b.refused != "":
 		return b.refused
 	case b.snapshot == nil:
 		return fmt.Sprintf("VirtualMachineSnapshot %s does not exist", name)
-	case b.shot.content != nil && b.wrong() != "":
+	case b.data.Content != nil && b.wrong() != "":
 		return b.wrong()
 	}
 	for _, c := range b.claims {
@@ -170,7 +171,7 @@ func (b *observedRestore) trouble() string {
 			return strange(c.now)
 		}
 	}
-	if open := b.shot.open(); open != "" {
+	if open := b.data.Open(); open != "" {
 		return open
 	}
 	return fmt.Sprintf("VirtualMachineSnapshot %s is not complete", name)

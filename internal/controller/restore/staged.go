@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 	"github.com/berth-vm/berth/internal/controller/worker"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/names"
@@ -35,7 +36,7 @@ const (
 // placeAgain is how long a node that the provisioner refused is left alone.
 const placeAgain = 15 * time.Second
 
-// stagedClaim is the part of a returning claim that is there only while its restore goes on.
+// stagedClaim is the part of a restoredClaim claim that is there only while its restore goes on.
 type stagedClaim struct {
 	claim  *corev1.PersistentVolumeClaim // nil: there is none
 	class  *storagev1.StorageClass       // nil: there is none
@@ -46,52 +47,52 @@ type stagedClaim struct {
 }
 
 // inPlace reports whether claims are replaced, instead of made for a machine that has none.
-func (b *observedRestore) inPlace() bool {
-	return b.shot != nil && b.shot.content != nil && !b.elsewhere()
+func (b *observed) inPlace() bool {
+	return b.data != nil && b.data.Content != nil && !b.elsewhere()
 }
 
 // stagedName returns the claim that the volume of a part is made in.
-func (b *observedRestore) stagedName(c returning) string { return b.stagedPrefix() + c.volume }
+func (b *observed) stagedName(c restoredClaim) string { return b.stagedPrefix() + c.Volume }
 
-func (b *observedRestore) stagedPrefix() string { return fmt.Sprintf("restore-%s-", b.of.UID) }
+func (b *observed) stagedPrefix() string { return fmt.Sprintf("restore-%s-", b.of.UID) }
 
 // mine reports whether this restore staged the claim. Anyone may write labels and annotations, so the name, which has the
 // restore's UID, decides.
-func (b *observedRestore) mine(c *corev1.PersistentVolumeClaim) bool {
-	return strings.HasPrefix(c.Name, b.stagedPrefix()) && c.Labels[labelStaged] == string(b.of.UID) && c.Annotations[annRestore] == string(b.of.UID)
+func (b *observed) mine(c *corev1.PersistentVolumeClaim) bool {
+	return strings.HasPrefix(c.Name, b.stagedPrefix()) && c.Labels[labelStaged] == string(b.of.UID) && c.Annotations[snapshotcontent.AnnRestore] == string(b.of.UID)
 }
 
 // stage returns a staged claim: as it was, but for its name and whose it is.
-func (b *observedRestore) stage(c returning, node string) *corev1.PersistentVolumeClaim {
+func (b *observed) stage(c restoredClaim, node string) *corev1.PersistentVolumeClaim {
 	out := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: b.of.Namespace, Name: b.stagedName(c),
 			Labels:      map[string]string{labelStaged: string(b.of.UID), labelNoBackup: "true"},
-			Annotations: map[string]string{annRestore: string(b.of.UID)},
+			Annotations: map[string]string{snapshotcontent.AnnRestore: string(b.of.UID)},
 		},
-		Spec: *c.claim.Spec.DeepCopy(),
+		Spec: *c.Claim.Spec.DeepCopy(),
 	}
 	if node != "" {
 		out.Annotations[names.SelectedNode], out.Annotations[annPlaced] = node, b.now.UTC().Format(time.RFC3339)
 	}
 	out.Spec.VolumeName, out.Spec.Selector, out.Spec.DataSource = "", nil, nil
-	out.Spec.DataSourceRef = snapshotRef(c.volumePart)
+	out.Spec.DataSourceRef = snapshotRef(c.Part)
 	return out
 }
 
 // snapshotRef returns the VolumeSnapshot of a part as the source of a claim.
-func snapshotRef(p volumePart) *corev1.TypedObjectReference {
-	source := volumesnapshot.Source(p.name)
+func snapshotRef(p snapshotcontent.Part) *corev1.TypedObjectReference {
+	source := volumesnapshot.Source(p.Name)
 	return &corev1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name}
 }
 
 // observeStaged reads the state of the volume that replaces the claim's.
-func (r *Reconciler) observeStaged(ctx context.Context, b *observedRestore, c *returning) error {
+func (r *Reconciler) observeStaged(ctx context.Context, b *observed, c *restoredClaim) error {
 	var err error
 	if c.staged.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.live, b.of.Namespace, b.stagedName(*c)); err != nil {
 		return err
 	}
-	if class := ptr.Deref(c.claim.Spec.StorageClassName, ""); class != "" {
+	if class := ptr.Deref(c.Claim.Spec.StorageClassName, ""); class != "" {
 		if c.staged.class, err = cluster.Get[storagev1.StorageClass](ctx, r.live, "", class); err != nil {
 			return err
 		}
@@ -119,12 +120,12 @@ func (r *Reconciler) volumeOf(ctx context.Context, c *corev1.PersistentVolumeCla
 }
 
 // ours reports whether the claim has the name of one of the machine's and was made by this restore.
-func (b *observedRestore) ours(c *corev1.PersistentVolumeClaim) bool {
-	return c != nil && c.Annotations[annRestore] == string(b.of.UID)
+func (b *observed) ours(c *corev1.PersistentVolumeClaim) bool {
+	return c != nil && c.Annotations[snapshotcontent.AnnRestore] == string(b.of.UID)
 }
 
 // given reports whether the claim was made by this restore, and the volume that it names is its own.
-func (b *observedRestore) given(c returning) bool {
+func (b *observed) given(c restoredClaim) bool {
 	return b.ours(c.now) && belongsTo(c.staged.named, c.now)
 }
 
@@ -134,7 +135,7 @@ func belongsTo(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) boo
 }
 
 // volumes returns the worst of all; There < Unbound < Troubled < Unplaced < Unmade < Blocked.
-func (b *observedRestore) volumes() snapshot.Volumes {
+func (b *observed) volumes() snapshot.Volumes {
 	worst := snapshot.There
 	for _, c := range b.claims {
 		worst = max(worst, b.volumeSituation(c))
@@ -142,7 +143,7 @@ func (b *observedRestore) volumes() snapshot.Volumes {
 	return worst
 }
 
-func (b *observedRestore) volumeSituation(c returning) snapshot.Volumes {
+func (b *observed) volumeSituation(c restoredClaim) snapshot.Volumes {
 	s := c.staged.claim
 	switch {
 	case !b.inPlace(), b.ours(c.now) && (c.now.Status.Phase == corev1.ClaimBound || c.now.Spec.VolumeName == ""), b.given(c):
@@ -167,7 +168,7 @@ func (b *observedRestore) volumeSituation(c returning) snapshot.Volumes {
 
 // unplaced reports whether the class makes volumes on the node that is chosen for them, and none is: there was none, or the
 // provisioner refused it by taking the choice back.
-func (b *observedRestore) unplaced(c returning) bool {
+func (b *observed) unplaced(c restoredClaim) bool {
 	s := c.staged.claim
 	if !claim.Waits(c.staged.class) || s.Spec.VolumeName != "" || s.Annotations[names.SelectedNode] != "" {
 		return false
@@ -177,14 +178,14 @@ func (b *observedRestore) unplaced(c returning) bool {
 }
 
 // blocked returns why the volume of a claim does not exist yet, from events; "" if it exists or the reason is unknown.
-func (b *observedRestore) blocked(c returning) string {
+func (b *observed) blocked(c restoredClaim) string {
 	s := c.staged.claim
 	switch b.volumeSituation(c) {
 	case snapshot.Blocked:
 		if s != nil && !b.mine(s) {
 			return fmt.Sprintf("PersistentVolumeClaim %s is not this restore's: delete it", s.Name)
 		}
-		return fmt.Sprintf("StorageClass %q of PersistentVolumeClaim %s does not exist", ptr.Deref(c.claim.Spec.StorageClassName, ""), c.to)
+		return fmt.Sprintf("StorageClass %q of PersistentVolumeClaim %s does not exist", ptr.Deref(c.Claim.Spec.StorageClassName, ""), c.to)
 	case snapshot.Unplaced, snapshot.Unbound, snapshot.Troubled:
 		if c.staged.says != "" {
 			return fmt.Sprintf("PersistentVolumeClaim %s for %s: %s", s.Name, c.to, c.staged.says)
@@ -198,7 +199,7 @@ func (b *observedRestore) blocked(c returning) string {
 }
 
 // makeVolumes makes the missing staged claims. A refusal of the API server is reported and retried.
-func (r *Reconciler) makeVolumes(ctx context.Context, b *observedRestore) error {
+func (r *Reconciler) makeVolumes(ctx context.Context, b *observed) error {
 	for _, c := range b.claims {
 		if b.volumeSituation(c) != snapshot.Unmade {
 			continue
@@ -238,7 +239,7 @@ func refusal(err error) string {
 }
 
 // placeVolumes chooses a node for the staged claims that need one.
-func (r *Reconciler) placeVolumes(ctx context.Context, b *observedRestore) error {
+func (r *Reconciler) placeVolumes(ctx context.Context, b *observed) error {
 	for _, c := range b.claims {
 		if b.volumeSituation(c) != snapshot.Unplaced {
 			continue
@@ -260,7 +261,7 @@ func (r *Reconciler) placeVolumes(ctx context.Context, b *observedRestore) error
 }
 
 // dropStaged deletes the staged claims, by the UID of the restore, also if the snapshot no longer exists.
-func (r *Reconciler) dropStaged(ctx context.Context, b *observedRestore) error {
+func (r *Reconciler) dropStaged(ctx context.Context, b *observed) error {
 	var list corev1.PersistentVolumeClaimList
 	err := r.live.List(ctx, &list, client.InNamespace(b.of.Namespace), client.MatchingLabels{labelStaged: string(b.of.UID)})
 	if err != nil {

@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"context"
@@ -26,7 +26,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -34,6 +33,7 @@ import (
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/controller/probe"
+	snapshotting "github.com/berth-vm/berth/internal/controller/snapshot"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/testing/faults"
@@ -44,6 +44,7 @@ import (
 type world struct {
 	t      *testing.T
 	api    client.Client // without faults: what the cluster itself uses
+	take   *snapshotting.Reconciler
 	r      *Reconciler
 	clock  *clocktest.FakePassiveClock
 	faults faults.Injector
@@ -71,7 +72,7 @@ func (w *world) asked(done func()) bool {
 	}
 	w.answers = true
 	done()
-	<-w.r.answered
+	<-w.take.Answered
 	w.back = true
 	return false
 }
@@ -134,10 +135,14 @@ func newWorld(t *testing.T, running, agent bool) *world {
 	}
 	base := b.Build()
 	w.api = base
-	w.r = &Reconciler{reader: base, live: base, clock: w.clock, guest: w, answered: make(chan event.GenericEvent, 1),
-		cluster: cluster.New(w.faults.Client(base, w.admit), events.NewFakeRecorder(1000), w.clock)}
-	w.r.records = diskaccess.New(base, base, w.r.cluster)
+	w.writes(cluster.New(w.faults.Client(base, w.admit), events.NewFakeRecorder(1000), w.clock))
 	return w
+}
+
+// writes makes the controllers, which write with writer.
+func (w *world) writes(writer *cluster.Writer) {
+	w.take = snapshotting.New(w.api, w.api, writer, w.clock, w, 1)
+	w.r = &Reconciler{reader: w.api, live: w.api, clock: w.clock, cluster: writer, records: diskaccess.New(w.api, w.api, writer)}
 }
 
 // admit gives an object what the API server would, or refuses it.
@@ -203,14 +208,14 @@ func TestALauncherThatIsNone(t *testing.T) {
 			forged.Labels = labels
 			forge(forged)
 			w.must(w.api.Create(context.Background(), forged))
-			if got, err := w.r.launcherOf(context.Background(), i); got != nil || err != nil {
+			if got, err := w.r.read().LauncherOf(context.Background(), i); got != nil || err != nil {
 				t.Errorf("taken for the launcher: %v, %v", got, err)
 			}
 		})
 	}
 	w := newWorld(t, false, true)
 	w.must(w.api.Create(context.Background(), real.DeepCopy()))
-	if got, err := w.r.launcherOf(context.Background(), i); got == nil || err != nil {
+	if got, err := w.r.read().LauncherOf(context.Background(), i); got == nil || err != nil {
 		t.Errorf("the launcher itself: %v, %v", got, err)
 	}
 }
@@ -265,7 +270,7 @@ func (w *world) run(obj client.Object, reconcile func(context.Context, ctrl.Requ
 		if w.each != nil {
 			w.each()
 		}
-		if err == nil && (result.RequeueAfter == 0 || result.RequeueAfter == lookStored) && !w.back {
+		if err == nil && (result.RequeueAfter == 0 || result.RequeueAfter == snapshotting.LookStored) && !w.back {
 			return
 		}
 		w.back = false
@@ -279,7 +284,7 @@ func (w *world) snapshot() {
 	w.run(&snapshotv1.VirtualMachineSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "snap", UID: "snap-uid"},
 		Spec:       snapshotv1.VirtualMachineSnapshotSpec{Source: corev1.TypedLocalObjectReference{APIGroup: ptr.To("kubevirt.io"), Kind: "VirtualMachine", Name: "vm"}},
-	}, w.r.reconcileSnapshot)
+	}, w.take.Reconcile)
 }
 
 func (w *world) restore(policy snapshotv1.TargetReadinessPolicy) { w.restoreTo("vm", policy) }
@@ -289,7 +294,7 @@ func (w *world) restoreTo(name string, policy snapshotv1.TargetReadinessPolicy) 
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "back", UID: "back-uid"},
 		Spec: snapshotv1.VirtualMachineRestoreSpec{VirtualMachineSnapshotName: "snap", TargetReadinessPolicy: &policy, Patches: w.patches,
 			Target: corev1.TypedLocalObjectReference{APIGroup: ptr.To("kubevirt.io"), Kind: "VirtualMachine", Name: name}},
-	}, w.r.reconcileRestore)
+	}, w.r.Reconcile)
 }
 
 func read[T any, P interface {

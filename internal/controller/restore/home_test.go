@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 	"github.com/berth-vm/berth/internal/testing/faults"
 )
 
@@ -29,13 +30,13 @@ func (w *world) importer() {
 	for i := range all.Items {
 		v := &all.Items[i]
 		c := read[corev1.PersistentVolumeClaim](w, v.Name)
-		_, waits := v.Annotations[annPrePopulated]
+		_, waits := v.Annotations[snapshotcontent.AnnPrePopulated]
 		switch {
 		case c == nil && !waits:
 			w.story = append(w.story, "imported "+v.Name+" again")
 			c = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.Name, OwnerReferences: ownedBy(v)}}
 			w.must(w.api.Create(ctx, c))
-		case c != nil && len(c.OwnerReferences) == 0 && c.Annotations[annPopulatedFor] == v.Name:
+		case c != nil && len(c.OwnerReferences) == 0 && c.Annotations[snapshotcontent.AnnPopulatedFor] == v.Name:
 			c.OwnerReferences = ownedBy(v)
 			w.must(w.api.Update(ctx, c))
 		}
@@ -135,9 +136,9 @@ func (w *world) claimIs(name, controller, volume string) {
 	if o := metav1.GetControllerOf(c); o != nil {
 		got = o.Kind + "/" + o.Name
 	}
-	if got != controller || c.Annotations[annPopulatedFor] != volume || c.Annotations[annRestore] != "back-uid" ||
+	if got != controller || c.Annotations[snapshotcontent.AnnPopulatedFor] != volume || c.Annotations[snapshotcontent.AnnRestore] != "back-uid" ||
 		c.Spec.DataSourceRef == nil || c.Spec.DataSourceRef.Kind != "VolumeSnapshot" {
-		w.t.Errorf("claim %s is controlled by %q and for %q: %+v", name, got, c.Annotations[annPopulatedFor], c)
+		w.t.Errorf("claim %s is controlled by %q and for %q: %+v", name, got, c.Annotations[snapshotcontent.AnnPopulatedFor], c)
 	}
 }
 
@@ -201,7 +202,7 @@ func TestElsewhere(t *testing.T) {
 	}
 	names := map[string]string{}
 	for _, v := range vm.Spec.Template.Spec.Volumes {
-		names[v.Name] = homeOf("copy", &vm.Spec, v).claim
+		names[v.Name] = snapshotcontent.ClaimFor("copy", &vm.Spec, v).Claim
 	}
 	want := map[string]string{"root": "copy-disk", "seed": "", "system": "copy-system", "shared": "copy-shared", "free": "copy-free"}
 	if diff := cmp.Diff(want, names); diff != "" {

@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 	"github.com/berth-vm/berth/internal/decide/snapshot"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -143,7 +144,7 @@ func (w *world) neverLost() {
 	restored := true
 	for name := range all {
 		c := read[corev1.PersistentVolumeClaim](w, name)
-		restored = restored && c != nil && c.Annotations[annRestore] == string(r.UID) && c.Status.Phase == corev1.ClaimBound
+		restored = restored && c != nil && c.Annotations[snapshotcontent.AnnRestore] == string(r.UID) && c.Status.Phase == corev1.ClaimBound
 		if r.Annotations[annCommitted] == "" && (c == nil || !strings.HasPrefix(string(c.UID), "old") || c.DeletionTimestamp != nil) {
 			w.t.Errorf("claim %s is gone before the restore is committed: %s", name, w.says())
 		}

@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 // nodeFor returns the node to make the volume of a staged claim on. No pod uses such a claim, so a class that waits for a
 // consumer would wait for ever. The node is the one that was chosen for the claim when the snapshot was taken, or else one where
 // the snapshot is available and the machine may run; "" if the class needs none, or there is none.
-func (r *Reconciler) nodeFor(ctx context.Context, b *observedRestore, c returning) (string, error) {
-	was := c.claim.ObjectMeta.Annotations[names.SelectedNode]
+func (r *Reconciler) nodeFor(ctx context.Context, b *observed, c restoredClaim) (string, error) {
+	was := c.Claim.ObjectMeta.Annotations[names.SelectedNode]
 	if was != "" {
 		node, err := cluster.Get[corev1.Node](ctx, r.live, "", was)
 		if err != nil || node != nil {
@@ -33,7 +33,7 @@ func (r *Reconciler) nodeFor(ctx context.Context, b *observedRestore, c returnin
 	if err != nil {
 		return "", err
 	}
-	pod := b.likeness()
+	pod := b.placedPod()
 	disks := b.disksThere()
 	fits := func(n corev1.Node) bool {
 		return !nodeselect.Away(&n) && !n.Spec.Unschedulable && clonenode.Refuses(&n, nil, pod, disks) == clonenode.Fits
@@ -45,10 +45,10 @@ func (r *Reconciler) nodeFor(ctx context.Context, b *observedRestore, c returnin
 }
 
 // nodesOf returns the nodes where the data of a snapshot can be used, as far as the snapshot and its volume say.
-func (r *Reconciler) nodesOf(ctx context.Context, c returning) ([]corev1.Node, error) {
+func (r *Reconciler) nodesOf(ctx context.Context, c restoredClaim) ([]corev1.Node, error) {
 	var home *corev1.NodeSelector
-	if c.taken != nil {
-		content, err := volumesnapshot.ContentOf(ctx, cluster.Reads(r.live), c.taken)
+	if c.Taken != nil {
+		content, err := volumesnapshot.ContentOf(ctx, cluster.Reads(r.live), c.Taken)
 		if err != nil {
 			return nil, err
 		}
@@ -73,8 +73,8 @@ func (r *Reconciler) nodesOf(ctx context.Context, c returning) ([]corev1.Node, e
 	return all.Items, nil
 }
 
-// likeness returns a pod that may run where the machine may. It asks for no room: the machine runs when there is some.
-func (b *observedRestore) likeness() *corev1.Pod {
+// placedPod returns a pod that may run where the machine may. It asks for no room: the machine runs when there is some.
+func (b *observed) placedPod() *corev1.Pod {
 	pod := &corev1.Pod{}
 	if t := b.was().Spec.Template; t != nil {
 		pod.Spec.NodeSelector, pod.Spec.Affinity, pod.Spec.Tolerations = t.Spec.NodeSelector, t.Spec.Affinity, t.Spec.Tolerations
@@ -83,7 +83,7 @@ func (b *observedRestore) likeness() *corev1.Pod {
 }
 
 // disksThere returns the volumes that were made for the restore so far: one node must be able to use all of them.
-func (b *observedRestore) disksThere() []corev1.PersistentVolume {
+func (b *observed) disksThere() []corev1.PersistentVolume {
 	var out []corev1.PersistentVolume
 	for _, c := range b.claims {
 		if pv := c.staged.volume; pv != nil {

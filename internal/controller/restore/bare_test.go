@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
@@ -50,7 +51,7 @@ func TestDeletedPart(t *testing.T) {
 	w.snapshot()
 	again := func() *snapshotv1.VirtualMachineSnapshot {
 		req := ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "team", Name: "snap"}}
-		result, err := w.r.reconcileSnapshot(context.Background(), req)
+		result, err := w.take.Reconcile(context.Background(), req)
 		if w.must(err); result.RequeueAfter == 0 {
 			t.Error("nobody looks at it again")
 		}
@@ -61,7 +62,7 @@ func TestDeletedPart(t *testing.T) {
 	}
 	var parts volumesnapshot.List
 	w.must(w.api.List(context.Background(), &parts))
-	if l := parts.Items[0].Labels; l[labelSourceName] != "vm" || l[labelSourceNamespace] != "team" {
+	if l := parts.Items[0].Labels; l[snapshotcontent.LabelSourceName] != "vm" || l[snapshotcontent.LabelSourceNamespace] != "team" {
 		t.Errorf("a VolumeSnapshot has the labels %v", l)
 	}
 	w.must(w.api.Delete(context.Background(), &parts.Items[0]))
@@ -85,7 +86,7 @@ func TestRestoreIsOwned(t *testing.T) {
 func TestUpstreamEvents(t *testing.T) {
 	w := newWorld(t, false, false)
 	told := events.NewFakeRecorder(100)
-	w.r.cluster = cluster.New(w.faults.Client(w.api.(client.WithWatch), w.admit), told, w.clock)
+	w.writes(cluster.New(w.faults.Client(w.api.(client.WithWatch), w.admit), told, w.clock))
 	w.snapshot()
 	w.restore(snapshotv1.FailImmediate)
 	close(told.Events)
@@ -105,12 +106,13 @@ func TestUpstreamEvents(t *testing.T) {
 func TestContentNamesTheVolume(t *testing.T) {
 	w := newWorld(t, false, false)
 	w.snapshot()
-	content := read[snapshotv1.VirtualMachineSnapshotContent](w, ContentName(read[snapshotv1.VirtualMachineSnapshot](w, "snap")))
+	content := read[snapshotv1.VirtualMachineSnapshotContent](w, snapshotcontent.ContentName(read[snapshotv1.VirtualMachineSnapshot](w, "snap")))
 	b := content.Spec.VolumeBackups[0]
 	if b.VolumeName != "root" || b.PersistentVolumeClaim.Spec.VolumeName == "" {
 		t.Errorf("it has volume %q of PersistentVolume %q", b.VolumeName, b.PersistentVolumeClaim.Spec.VolumeName)
 	}
-	again := (&observedRestore{of: &snapshotv1.VirtualMachineRestore{}, vm: read[kubevirt.VirtualMachine](w, "vm"), shot: &observedSnapshot{content: content}}).again(returning{volumePart: volumePart{claim: b.PersistentVolumeClaim}})
+	again := (&target{of: &snapshotv1.VirtualMachineRestore{}, vm: read[kubevirt.VirtualMachine](w, "vm"), data: &snapshotcontent.Snapshot{Content: content}}).newClaim(
+		restoredClaim{Part: snapshotcontent.Part{Claim: b.PersistentVolumeClaim}})
 	if again.Spec.VolumeName != "" {
 		t.Errorf("its claim is made with PersistentVolume %s", again.Spec.VolumeName)
 	}

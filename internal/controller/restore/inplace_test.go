@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func (w *world) begin(name string, policy snapshotv1.TargetReadinessPolicy) {
 // look looks at a restore once, and lets the cluster go on; false: there is nothing to come back for.
 func (w *world) look(name string) bool {
 	w.t.Helper()
-	result, err := w.r.reconcileRestore(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "team", Name: name}})
+	result, err := w.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "team", Name: name}})
 	if err != nil && !faults.Caused(err) {
 		w.t.Fatalf("reconcile: %v", err)
 	}

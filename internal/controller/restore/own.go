@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // own has the restore go with the machine that it is for. A machine that it must not touch is not its owner.
-func (r *Reconciler) own(ctx context.Context, b *observedRestore, f snapshot.RestoreFacts) error {
+func (r *Reconciler) own(ctx context.Context, b *observed, f snapshot.RestoreFacts) error {
 	if b.vm == nil || f.Machine == snapshot.Other || f.Over != snapshot.NotOver || f.Withdrawn || f.Source == snapshot.Pending ||
 		b.vm.DeletionTimestamp != nil || len(b.of.OwnerReferences) > 0 {
 		return nil

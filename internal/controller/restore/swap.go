@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"context"
@@ -33,11 +33,11 @@ const (
 )
 
 // contentFinalizer keeps the content of a snapshot while a restore works with it.
-func (b *observedRestore) contentFinalizer() string { return "berth.dev/restore-" + string(b.of.UID) }
+func (b *observed) contentFinalizer() string { return "berth.dev/restore-" + string(b.of.UID) }
 
 // stageNow returns the stage of the restore. In a namespace that is being deleted no object can be created, so nothing is kept for it.
-func (b *observedRestore) stageNow() snapshot.Stage {
-	known := b.shot != nil && b.shot.content != nil
+func (b *observed) stageNow() snapshot.Stage {
+	known := b.data != nil && b.data.Content != nil
 	switch {
 	case known && b.elsewhere():
 		return snapshot.Elsewhere // whatever is written on it: nothing is replaced
@@ -50,31 +50,31 @@ func (b *observedRestore) stageNow() snapshot.Stage {
 }
 
 // guard keeps the restore, and then the content that it works with, until cleanUp: what a restore made goes before the restore does.
-func (r *Reconciler) guard(ctx context.Context, b *observedRestore) error {
-	if !controllerutil.ContainsFinalizer(b.of, names.RestoreFinalizer) || b.of.Annotations[annContent] != b.shot.content.Name {
+func (r *Reconciler) guard(ctx context.Context, b *observed) error {
+	if !controllerutil.ContainsFinalizer(b.of, names.RestoreFinalizer) || b.of.Annotations[annContent] != b.data.Content.Name {
 		next := b.of.DeepCopy()
 		controllerutil.AddFinalizer(next, names.RestoreFinalizer)
-		metav1.SetMetaDataAnnotation(&next.ObjectMeta, annContent, b.shot.content.Name)
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, annContent, b.data.Content.Name)
 		if err := r.cluster.Change(ctx, b.of, next); err != nil {
 			return err
 		}
 		b.of = next
 	}
-	if controllerutil.ContainsFinalizer(b.shot.content, b.contentFinalizer()) {
+	if controllerutil.ContainsFinalizer(b.data.Content, b.contentFinalizer()) {
 		return nil
 	}
-	next := b.shot.content.DeepCopy()
+	next := b.data.Content.DeepCopy()
 	controllerutil.AddFinalizer(next, b.contentFinalizer())
-	if err := r.cluster.Change(ctx, b.shot.content, next); err != nil {
+	if err := r.cluster.Change(ctx, b.data.Content, next); err != nil {
 		return err
 	}
-	b.shot.content = next
+	b.data.Content = next
 	return nil
 }
 
 // observeUsers finds the users of the claims that will be replaced: pods that have one, and machines that have its volume some
 // other way.
-func (r *Reconciler) observeUsers(ctx context.Context, b *observedRestore) error {
+func (r *Reconciler) observeUsers(ctx context.Context, b *observed) error {
 	var all corev1.PodList
 	if err := r.live.List(ctx, &all, client.InNamespace(b.of.Namespace)); err != nil {
 		return fmt.Errorf("list the pods of namespace %s: %w", b.of.Namespace, err)
@@ -120,7 +120,7 @@ func holderText(h accessv1.Holder, namespace string) string {
 }
 
 // commit writes down that the claims are replaced: the point of no return. The machine has to take the spec that it is to have in the end.
-func (r *Reconciler) commit(ctx context.Context, b *observedRestore) error {
+func (r *Reconciler) commit(ctx context.Context, b *observed) error {
 	if b.changed() {
 		next := b.vm.DeepCopy()
 		var err error
@@ -143,7 +143,7 @@ func (r *Reconciler) commit(ctx context.Context, b *observedRestore) error {
 // dropClaims deletes the claims that will be replaced. Their volumes are kept until all replacements have the names. The
 // DataVolume of a claim gets an annotation first that its claim will have data, because otherwise it would make and fill another
 // one.
-func (r *Reconciler) dropClaims(ctx context.Context, b *observedRestore) error {
+func (r *Reconciler) dropClaims(ctx context.Context, b *observed) error {
 	for _, c := range b.claims {
 		if b.claim(c) != snapshot.Old {
 			continue
@@ -162,7 +162,7 @@ func (r *Reconciler) dropClaims(ctx context.Context, b *observedRestore) error {
 }
 
 // keep has the volume of a claim outlive the claim.
-func (r *Reconciler) keep(ctx context.Context, b *observedRestore, c *corev1.PersistentVolumeClaim) error {
+func (r *Reconciler) keep(ctx context.Context, b *observed, c *corev1.PersistentVolumeClaim) error {
 	pv, err := r.volumeOf(ctx, c)
 	if err != nil || !belongsTo(pv, c) || pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
 		return err
@@ -178,7 +178,7 @@ func (r *Reconciler) keep(ctx context.Context, b *observedRestore, c *corev1.Per
 }
 
 // kept returns the volumes that the restore keeps.
-func (r *Reconciler) kept(ctx context.Context, b *observedRestore) ([]corev1.PersistentVolume, error) {
+func (r *Reconciler) kept(ctx context.Context, b *observed) ([]corev1.PersistentVolume, error) {
 	var list corev1.PersistentVolumeList
 	if err := r.live.List(ctx, &list, client.MatchingLabels{labelKept: string(b.of.UID)}); err != nil {
 		return nil, fmt.Errorf("list the volumes that restore %s keeps: %w", b.of.Name, err)
@@ -186,8 +186,8 @@ func (r *Reconciler) kept(ctx context.Context, b *observedRestore) ([]corev1.Per
 	return list.Items, nil
 }
 
-// letGo gives the kept volumes the reclaim policy that they had. One whose claim is gone goes then, as it would have at once.
-func (r *Reconciler) letGo(ctx context.Context, b *observedRestore) error {
+// release gives the kept volumes the reclaim policy that they had. One whose claim is gone goes then, as it would have at once.
+func (r *Reconciler) release(ctx context.Context, b *observed) error {
 	all, err := r.kept(ctx, b)
 	if err != nil {
 		return err
@@ -208,12 +208,12 @@ func (r *Reconciler) letGo(ctx context.Context, b *observedRestore) error {
 
 // makeClaims makes the claims of the machine that are not there: naming the volumes that were made for them, or, of a machine that is
 // made, from the VolumeSnapshots.
-func (r *Reconciler) makeClaims(ctx context.Context, b *observedRestore) error {
+func (r *Reconciler) makeClaims(ctx context.Context, b *observed) error {
 	for _, c := range b.claims {
 		if c.now != nil {
 			continue
 		}
-		made := b.again(c)
+		made := b.newClaim(c)
 		if b.inPlace() {
 			made.Spec.VolumeName = c.staged.claim.Spec.VolumeName
 			if node := c.staged.claim.Annotations[names.SelectedNode]; node != "" {
@@ -232,7 +232,7 @@ func (r *Reconciler) makeClaims(ctx context.Context, b *observedRestore) error {
 }
 
 // give gives the volumes to the claims that name them.
-func (r *Reconciler) give(ctx context.Context, b *observedRestore) error {
+func (r *Reconciler) give(ctx context.Context, b *observed) error {
 	for _, c := range b.claims {
 		if b.claim(c) != snapshot.Open || !belongsTo(c.staged.volume, c.staged.claim) {
 			continue
@@ -246,14 +246,14 @@ func (r *Reconciler) give(ctx context.Context, b *observedRestore) error {
 
 // cleanUp removes what is there only while the restore goes on: staged claims, with volumes that did not get another name; that old
 // volumes are kept; and, last, the finalizers.
-func (r *Reconciler) cleanUp(ctx context.Context, b *observedRestore) error {
+func (r *Reconciler) cleanUp(ctx context.Context, b *observed) error {
 	if !controllerutil.ContainsFinalizer(b.of, names.RestoreFinalizer) {
 		return nil
 	}
 	if err := r.dropStaged(ctx, b); err != nil {
 		return err
 	}
-	if err := r.letGo(ctx, b); err != nil {
+	if err := r.release(ctx, b); err != nil {
 		return err
 	}
 	content, err := cluster.Get[snapshotv1.VirtualMachineSnapshotContent](ctx, r.live, b.of.Namespace, b.of.Annotations[annContent])
@@ -273,7 +273,7 @@ func (r *Reconciler) cleanUp(ctx context.Context, b *observedRestore) error {
 }
 
 // keptText names the volumes that have the machine's disks as they were.
-func (b *observedRestore) keptText() string {
+func (b *observed) keptText() string {
 	var out []string
 	for _, pv := range b.keeps {
 		of := pv.Name

@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 )
 
 // TestForgedContent: any user with write access to a namespace may write the content of a snapshot there. One that records no
@@ -27,7 +28,7 @@ func TestForgedContent(t *testing.T) {
 			w := newWorld(t, false, false)
 			s := &snapshotv1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: "forged", UID: "forged"}}
 			s.Spec.Source.Name = vm.Name
-			content := &snapshotv1.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: ContentName(s)}}
+			content := &snapshotv1.VirtualMachineSnapshotContent{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: snapshotcontent.ContentName(s)}}
 			content.Spec.Source.VirtualMachine = recorded
 			content.Spec.VolumeBackups = []snapshotv1.VolumeBackup{{VolumeName: "root"}}
 			r := &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, Name: "forged"}}
@@ -37,7 +38,7 @@ func TestForgedContent(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for what, reconcileOne := range map[string]reconcile.Func{"snapshot": w.r.reconcileSnapshot, "restore": w.r.reconcileRestore} {
+			for what, reconcileOne := range map[string]reconcile.Func{"snapshot": w.take.Reconcile, "restore": w.r.Reconcile} {
 				_, err := reconcileOne(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(s)})
 				if !errors.Is(err, reconcile.TerminalError(nil)) || !strings.Contains(err.Error(), "records no machine: delete it") {
 					t.Errorf("%s: got %v", what, err)
@@ -50,11 +51,11 @@ func TestForgedContent(t *testing.T) {
 // TestForgedClaim: a claim that was recorded without anything of ours is restored like any other.
 func TestForgedClaim(t *testing.T) {
 	vm, _ := machine()
-	b := &observedRestore{of: &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, UID: "restore"}}, vm: vm,
-		shot: &observedSnapshot{content: &snapshotv1.VirtualMachineSnapshotContent{}}}
+	b := &target{of: &snapshotv1.VirtualMachineRestore{ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace, UID: "restore"}}, vm: vm,
+		data: &snapshotcontent.Snapshot{Content: &snapshotv1.VirtualMachineSnapshotContent{}}}
 	b.of.Spec.Target.Name = vm.Name
-	b.shot.content.Spec.Source.VirtualMachine = &snapshotv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: vm.Name}}
-	if c := b.again(returning{to: "disk"}); c.Annotations[annRestore] != "restore" || c.Name != "disk" {
+	b.data.Content.Spec.Source.VirtualMachine = &snapshotv1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: vm.Name}}
+	if c := b.newClaim(restoredClaim{to: "disk"}); c.Annotations[snapshotcontent.AnnRestore] != "restore" || c.Name != "disk" {
 		t.Errorf("the claim is %+v", c)
 	}
 }

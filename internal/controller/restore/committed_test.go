@@ -1,4 +1,4 @@
-package snapshot
+package restore
 
 import (
 	"errors"
@@ -20,6 +20,7 @@ import (
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
 	"github.com/berth-vm/berth/internal/cluster"
+	"github.com/berth-vm/berth/internal/controller/snapshotcontent"
 	"github.com/berth-vm/berth/internal/identity"
 	"github.com/berth-vm/berth/internal/names"
 )
@@ -147,8 +148,8 @@ func TestTwoRestores(t *testing.T) {
 	w.finish("again")
 	w.asInSnapshot()
 	w.nothingLeft()
-	if c := read[corev1.PersistentVolumeClaim](w, "vm-disk"); c.Annotations[annRestore] != "second-uid" {
-		t.Errorf("the claim is of restore %s", c.Annotations[annRestore])
+	if c := read[corev1.PersistentVolumeClaim](w, "vm-disk"); c.Annotations[snapshotcontent.AnnRestore] != "second-uid" {
+		t.Errorf("the claim is of restore %s", c.Annotations[snapshotcontent.AnnRestore])
 	}
 }
 
@@ -172,7 +173,7 @@ func TestForgedStagedClaim(t *testing.T) {
 	theirs.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	w.must(w.api.Create(t.Context(), theirs))
 	forged := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "restore-back-uid-root", UID: "forged",
-		Labels: map[string]string{labelStaged: "back-uid"}, Annotations: map[string]string{annRestore: "back-uid"}}}
+		Labels: map[string]string{labelStaged: "back-uid"}, Annotations: map[string]string{snapshotcontent.AnnRestore: "back-uid"}}}
 	forged.Spec.VolumeName = "theirs"
 	forged.Status.Phase = corev1.ClaimBound
 	w.must(w.api.Create(t.Context(), forged))
@@ -224,7 +225,7 @@ func TestNodeOfVolume(t *testing.T) {
 			c.spoil(w)
 			w.fails = "no room"
 			w.begin("back", snapshotv1.FailImmediate)
-			_, err := w.r.reconcileRestore(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "team", Name: "back"}})
+			_, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "team", Name: "back"}})
 			w.must(err)
 			if got := read[corev1.PersistentVolumeClaim](w, "restore-back-uid-root").Annotations[names.SelectedNode]; got != c.want {
 				t.Errorf("it is made on %q", got)
@@ -232,7 +233,7 @@ func TestNodeOfVolume(t *testing.T) {
 			w.storage() // the provisioner takes the choice back
 			tried := w.clock.Now()
 			for read[corev1.PersistentVolumeClaim](w, "restore-back-uid-root").Annotations[names.SelectedNode] == "" {
-				if _, err := w.r.reconcileRestore(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "team", Name: "back"}}); err != nil {
+				if _, err := w.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "team", Name: "back"}}); err != nil {
 					t.Fatal(err)
 				}
 				w.clock.SetTime(w.clock.Now().Add(time.Second))
