@@ -18,10 +18,30 @@ var (
 	stated = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
 )
 
-// tests are the repository's tests, whatever tag they are behind, with the text of the directory each is in.
+// tests returns the repository's tests, whatever tag they are behind, with the text of the directory each is in.
 func tests(t *testing.T) map[string][]string {
 	t.Helper()
-	texts, found := map[string]string{}, map[string]map[string]bool{}
+	out := map[string][]string{}
+	found, texts := findTests(t)
+	for name, dirs := range found {
+		for dir := range dirs {
+			out[name] = append(out[name], texts[dir])
+		}
+	}
+	return out
+}
+
+// testDirs returns the directories that have a test of each name.
+func testDirs(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	found, _ := findTests(t)
+	return found
+}
+
+// findTests returns the directories of each test, and the text of each directory's tests.
+func findTests(t *testing.T) (found map[string]map[string]bool, texts map[string]string) {
+	t.Helper()
+	texts, found = map[string]string{}, map[string]map[string]bool{}
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -49,13 +69,7 @@ func tests(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := map[string][]string{}
-	for name, dirs := range found {
-		for dir := range dirs {
-			out[name] = append(out[name], texts[dir])
-		}
-	}
-	return out
+	return found, texts
 }
 
 // TestClaimsAreTested: every claim of the pages names a test, and every test they name exists, with its subtests.

@@ -2,9 +2,11 @@ package docs
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -17,6 +19,8 @@ var (
 	declared = regexp.MustCompile(`(?m)^([a-z0-9$()/ -]+):`)
 	inTree   = regexp.MustCompile("`((?:api|bench|cmd|config|docs|examples|hack|images|internal|pkg|test)/[A-Za-z0-9_./-]+)`")
 	code     = regexp.MustCompile("(?s)```.*?```")
+	// placed is a list of tests with the directory that they are in: "`TestA`, `TestB` in `internal/a`".
+	placed = regexp.MustCompile("((?:`(?:Test|Fuzz)[A-Za-z0-9_]+(?:/[^`]+)?`(?:, and |, | and | or )?)+) \\(?(?:in|of) `([a-z][a-zA-Z0-9_./-]*)`")
 )
 
 // texts are the repository's pages by their path.
@@ -117,5 +121,27 @@ func TestWhatIsNamedExists(t *testing.T) {
 				t.Errorf("%s names the file %s, which does not exist", path, m[1])
 			}
 		}
+	}
+}
+
+// TestWhereTestsAre: a test is in the directory that a page names for it.
+func TestWhereTestsAre(t *testing.T) {
+	at := testDirs(t)
+	checked := 0
+	for path, text := range texts(t) {
+		if strings.HasPrefix(path, "../docs/decisions/") {
+			continue // records describe the tree of their day
+		}
+		for _, m := range placed.FindAllStringSubmatch(text, -1) {
+			for _, test := range named.FindAllStringSubmatch(m[1], -1) {
+				checked++
+				if dir := filepath.Join("..", m[2]); !at[test[1]][dir] {
+					t.Errorf("%s says that %s is in %s; it is in %v", path, test[1], m[2], slices.Sorted(maps.Keys(at[test[1]])))
+				}
+			}
+		}
+	}
+	if checked < 100 {
+		t.Errorf("checked only %d tests", checked)
 	}
 }
