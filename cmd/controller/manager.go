@@ -26,7 +26,7 @@ import (
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	migrationsv1 "github.com/berth-vm/berth/api/migrations/v1alpha1"
 	snapshotv1 "github.com/berth-vm/berth/api/snapshot/v1beta1"
-	"github.com/berth-vm/berth/internal/admission"
+	"github.com/berth-vm/berth/internal/admission/webhookserver"
 	"github.com/berth-vm/berth/internal/controller/cacheindex"
 	"github.com/berth-vm/berth/internal/metricsserver"
 	"github.com/berth-vm/berth/internal/volumesnapshot"
@@ -75,7 +75,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
 		Metrics:                       server.Options{BindAddress: "0"}, // serveMetrics does, to those who may
-		WebhookServer:                 admission.NewServer(admission.ServerOptions{GetCertificate: o.serving.GetCertificate, Open: o.paths.Open}),
+		WebhookServer:                 webhookserver.New(webhookserver.Options{GetCertificate: o.serving.GetCertificate, Open: o.paths.Open}),
 		HealthProbeBindAddress:        o.health,
 		LeaderElection:                o.elect,
 		LeaderElectionID:              "berth-controller",

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer/sink"
+	"github.com/berth-vm/berth/internal/transfer/directory"
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
@@ -31,7 +31,7 @@ func pack(ctx context.Context, dir string, w io.Writer) error {
 		if err != nil || name == "." {
 			return err
 		}
-		if sink.IsOurs(name) || name == "lost+found" { // of this program and of the filesystem, not the volume's content
+		if directory.IsOurs(name) || name == "lost+found" { // of this program and of the filesystem, not the volume's content
 			if d.IsDir() {
 				return fs.SkipDir
 			}
@@ -80,8 +80,8 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, d fs.DirEntry) e
 	return err
 }
 
-// directory is the source of an archive that the worker can open itself.
-type directory struct{ path string }
+// archived is the source of an archive that the worker can open itself.
+type archived struct{ path string }
 
 func openDirectory(path string) (source.Blob, error) {
 	info, err := os.Stat(path)
@@ -93,14 +93,14 @@ func openDirectory(path string) (source.Blob, error) {
 	case !info.IsDir():
 		return nil, task.Errorf(task.BadTask, "%s is not a directory", filepath.Clean(path))
 	}
-	return directory{path}, nil
+	return archived{path}, nil
 }
 
-func (d directory) Info() source.Info { return source.Info{Name: d.path, Size: -1} }
-func (d directory) Close() error      { return nil }
+func (d archived) Info() source.Info { return source.Info{Name: d.path, Size: -1} }
+func (d archived) Close() error      { return nil }
 
 // Open implements source.Blob: a tar stream of the directory.
-func (d directory) Open(ctx context.Context, _, _ int64) (io.ReadCloser, error) {
+func (d archived) Open(ctx context.Context, _, _ int64) (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(pack(ctx, d.path, w)) }()
 	return r, nil

@@ -8,7 +8,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/decode"
-	"github.com/berth-vm/berth/internal/transfer/sink"
+	"github.com/berth-vm/berth/internal/transfer/directory"
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
@@ -17,9 +17,9 @@ import (
 func (t *Transfer) unpack(ctx context.Context, blob source.Blob, sum *checksum) error {
 	var keep func(string) bool // everything, of a directory that was named explicitly
 	if t.task.Claim != "" {
-		keep = sink.Nothing // the claim was made for this, and holds what an earlier try left
+		keep = directory.Nothing // the claim was made for this, and holds what an earlier try left
 	}
-	dir, err := sink.OpenDirectory(t.task.Target.Path, keep)
+	dir, err := directory.Open(t.task.Target.Path, keep)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (t *Transfer) unpack(ctx context.Context, blob source.Blob, sum *checksum) 
 	return errors.Join(err, dir.Close())
 }
 
-func (s *stream) unpack(ctx context.Context, dir *sink.Directory) error {
+func (s *stream) unpack(ctx context.Context, dir *directory.Directory) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (s *stream) unpack(ctx context.Context, dir *sink.Directory) error {
 
 // entries unpacks all entries. An archive without entries is refused unless it comes from a directory that may be empty: a disk
 // that begins with zeroes looks like one.
-func (s *stream) entries(src io.Reader, dir *sink.Directory) error {
+func (s *stream) entries(src io.Reader, dir *directory.Directory) error {
 	archive := tar.NewReader(src)
 	for n := 0; ; n++ {
 		h, err := archive.Next()
@@ -108,7 +108,7 @@ func isKnown(err error) bool {
 }
 
 // unpackEntry makes one entry. Devices, pipes and sockets have no business in a volume's files.
-func unpackEntry(dir *sink.Directory, h *tar.Header, r io.Reader) error {
+func unpackEntry(dir *directory.Directory, h *tar.Header, r io.Reader) error {
 	mode := h.FileInfo().Mode()
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:

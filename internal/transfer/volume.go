@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/directory"
 	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 	"github.com/berth-vm/berth/internal/transfer/filetree"
-	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/source/peer"
 )
@@ -70,9 +70,9 @@ func (t *Transfer) volume(ctx context.Context) error {
 func (t *Transfer) files(ctx context.Context, diskless bool) error {
 	keep := func(name string) bool { return isOfDisk(name) }
 	if diskless {
-		keep = sink.Nothing
+		keep = directory.Nothing
 	}
-	dir, err := sink.OpenDirectory(t.dir, keep)
+	dir, err := directory.Open(t.dir, keep)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func isOfDisk(name string) bool {
 	return name == task.DiskFile || strings.HasPrefix(name, "."+task.DiskFile+".berth-")
 }
 
-func (t *Transfer) copyFiles(ctx context.Context, dir *sink.Directory, diskless bool) error {
+func (t *Transfer) copyFiles(ctx context.Context, dir *directory.Directory, diskless bool) error {
 	without := task.DiskFile
 	if diskless {
 		without = ""

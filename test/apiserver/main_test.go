@@ -37,6 +37,7 @@ import (
 	"github.com/berth-vm/berth/config/crd"
 	"github.com/berth-vm/berth/config/library"
 	"github.com/berth-vm/berth/internal/admission"
+	"github.com/berth-vm/berth/internal/admission/webhookserver"
 	"github.com/berth-vm/berth/internal/cluster"
 	"github.com/berth-vm/berth/internal/controller/config"
 	"github.com/berth-vm/berth/internal/controller/hookpath"
@@ -242,7 +243,7 @@ func newManager(ctx context.Context, cfg *rest.Config, dir string) (ctrl.Manager
 	serving, paths := installkeys.NewServing(), hookpath.New()
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Metrics: metrics.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		WebhookServer: admission.NewServer(admission.ServerOptions{
+		WebhookServer: webhookserver.New(webhookserver.Options{
 			Address: fmt.Sprintf("127.0.0.1:%d", ports[0]), GetCertificate: serving.GetCertificate, Open: paths.Open,
 		}),
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},

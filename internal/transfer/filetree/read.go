@@ -9,12 +9,12 @@ import (
 	"syscall"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/directory"
 	"github.com/berth-vm/berth/internal/transfer/peerproto"
-	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
 // Read makes the files of a stream in dir, to its end. What dir holds already is not removed.
-func Read(ctx context.Context, r io.Reader, dir *sink.Directory) error {
+func Read(ctx context.Context, r io.Reader, dir *directory.Directory) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	magic := make([]byte, len(Magic))
 	if _, err := io.ReadFull(in, magic); err != nil {
@@ -49,7 +49,7 @@ type contents struct {
 	*peerproto.Reader
 }
 
-// Next implements sink.Contents.
+// Next implements directory.Contents.
 func (c contents) Next(p []byte) (int, int64, error) {
 	if err := c.ctx.Err(); err != nil {
 		return 0, 0, err
@@ -57,7 +57,7 @@ func (c contents) Next(p []byte) (int, int64, error) {
 	return c.Reader.Next(p)
 }
 
-func makeEntry(ctx context.Context, h *header, frames *peerproto.Reader, dir *sink.Directory) error {
+func makeEntry(ctx context.Context, h *header, frames *peerproto.Reader, dir *directory.Directory) error {
 	name := string(h.Name)
 	if h.Kind != isFile && h.Size != 0 {
 		return fmt.Errorf("%w: %q is a %s with %d bytes", ErrStream, name, h.Kind, h.Size)

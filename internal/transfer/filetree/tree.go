@@ -4,7 +4,7 @@
 //
 // Neither end trusts the other. The files are a tenant's: nothing that they name is followed, and a directory of any size or a
 // tree of any shape takes a bounded share of memory. The stream may be forged by a user who has the keys of a server: nothing is
-// made outside of the directory, and nothing in it is followed either (sink.Directory sees to that).
+// made outside of the directory, and nothing in it is followed either (directory.Directory sees to that).
 //
 // It does not know which of the files is a guest's disk, or that there is a network.
 //
@@ -21,7 +21,7 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/berth-vm/berth/internal/transfer/sink"
+	"github.com/berth-vm/berth/internal/transfer/directory"
 )
 
 // Magic begins a stream.
@@ -68,8 +68,8 @@ type header struct {
 }
 
 // attributes returns what is set besides a name and contents.
-func (h *header) attributes() sink.Attributes {
-	return sink.Attributes{Mode: h.Mode, UID: h.UID, GID: h.GID, Modified: time.Unix(0, h.Time), Extended: h.Attrs}
+func (h *header) attributes() directory.Attributes {
+	return directory.Attributes{Mode: h.Mode, UID: h.UID, GID: h.GID, Modified: time.Unix(0, h.Time), Extended: h.Attrs}
 }
 
 func writeHeader(w io.Writer, h *header) error {

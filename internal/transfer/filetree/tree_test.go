@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/berth-vm/berth/internal/transfer/sink"
+	"github.com/berth-vm/berth/internal/transfer/directory"
 )
 
 // stream returns a forged one.
@@ -35,7 +35,7 @@ func read(t testing.TB, b []byte) (inside string, err error) {
 			t.Fatal(err)
 		}
 	}
-	to, err := sink.OpenDirectory(inside, sink.Nothing)
+	to, err := directory.Open(inside, directory.Nothing)
 	if err != nil {
 		t.Fatal(err)
 	}

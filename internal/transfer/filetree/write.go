@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/directory"
 	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/sink"
 )
@@ -124,7 +125,7 @@ func (t *writer) directory(dir string, depth int) error {
 
 // skips reports whether what is at the top of a volume and is not its content, or not ours to carry.
 func (t *writer) skips(name string) bool {
-	return sink.IsOurs(name) || name == "lost+found" || name == t.Without
+	return directory.IsOurs(name) || name == "lost+found" || name == t.Without
 }
 
 func (t *writer) entry(name string, depth int) error {
@@ -301,7 +302,7 @@ func extended(f *os.File) (map[string][]byte, error) {
 	}
 	attrs, total := map[string][]byte{}, 0
 	for name := range strings.SplitSeq(string(list[:n]), "\x00") {
-		if !sink.CarriesAttribute(name) {
+		if !directory.CarriesAttribute(name) {
 			continue
 		}
 		value := make([]byte, attrsMost)

@@ -20,7 +20,7 @@ func (f *file) Clone(ctx context.Context, src *os.File) error {
 	}
 	if err := unix.IoctlFileClone(int(f.w.file.Fd()), int(src.Fd())); err == nil {
 		if err := f.w.file.Truncate(f.size); err != nil {
-			return failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
+			return Failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
 		}
 		if f.o.Preallocate {
 			return f.preallocate()
@@ -82,7 +82,7 @@ func (f *file) copyData(ctx context.Context, src *os.File, at, end int64, begun 
 		case !*begun && err != nil:
 			return errors.ErrUnsupported
 		case err != nil:
-			return failed(fmt.Errorf("copy at byte %d: %w", at, err))
+			return Failed(fmt.Errorf("copy at byte %d: %w", at, err))
 		case n == 0:
 			return task.Errorf(task.SourceChanged, "the source became shorter than %d bytes", end)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -47,9 +46,4 @@ func FileID(info fs.FileInfo) uint64 {
 		return st.Ino
 	}
 	return 0
-}
-
-// IsOurs reports whether a name at the top of a volume is reserved for this package's own files.
-func IsOurs(name string) bool {
-	return name == unpackingName || strings.HasPrefix(name, ".") && strings.Contains(name, ".berth-")
 }

@@ -48,12 +48,12 @@ type device struct {
 func openDevice(o Options) (*device, error) {
 	h, err := os.OpenFile(o.Path, os.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, failed(fmt.Errorf("open the target device: %w", err))
+		return nil, Failed(fmt.Errorf("open the target device: %w", err))
 	}
 	size, err := h.Seek(0, 2) // a device's end is its size, without an ioctl
 	if err != nil {
 		_ = h.Close()
-		return nil, failed(fmt.Errorf("measure the target device: %w", err))
+		return nil, Failed(fmt.Errorf("measure the target device: %w", err))
 	}
 	d := newDevice(o, h, size)
 	d.zero = d.zeroDevice
@@ -121,7 +121,7 @@ func (d *device) read(p []byte, off int64) error {
 		}
 	}
 	_, err := d.w.file.ReadAt(p, off)
-	return failed(err)
+	return Failed(err)
 }
 
 // Limit implements Disk.
@@ -226,7 +226,7 @@ func (d *device) ReadAt(p []byte, off int64) (int, error) {
 	}
 	if len(front) > 0 {
 		if _, err := d.w.file.ReadAt(front, off); err != nil {
-			return 0, failed(err)
+			return 0, Failed(err)
 		}
 	}
 	return len(p), nil
@@ -241,7 +241,7 @@ func (d *device) Finish() error {
 		return err
 	}
 	if _, err := d.w.file.WriteAt(d.held, d.tail); err != nil {
-		return failed(fmt.Errorf("write the end of the disk: %w", err))
+		return Failed(fmt.Errorf("write the end of the disk: %w", err))
 	}
 	d.w.written.Add(int64(len(d.held)))
 	return d.Sync()
@@ -265,7 +265,7 @@ func (d *device) Note() ([]byte, error) {
 	slot := make([]byte, noteSlot)
 	for i := range int64(2) {
 		if _, err := d.w.file.ReadAt(slot, d.tail+i*noteSlot); err != nil {
-			return nil, failed(fmt.Errorf("look for a checkpoint: %w", err))
+			return nil, Failed(fmt.Errorf("look for a checkpoint: %w", err))
 		}
 		note, generation, err := unsealGeneration(bytes.NewReader(slot))
 		if err != nil {
@@ -310,7 +310,7 @@ func (d *device) save(note []byte) error {
 	}
 	if note == nil {
 		_, err := d.w.file.WriteAt(make([]byte, 2*noteSlot), d.tail)
-		return errors.Join(failed(err), d.Sync())
+		return errors.Join(Failed(err), d.Sync())
 	}
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(note)))
 	b = append(b, note...)
@@ -336,7 +336,7 @@ func (d *device) save(note []byte) error {
 	}
 	d.generation++
 	if _, err := d.w.file.WriteAt(sealed, d.tail+int64(d.generation%2)*noteSlot); err != nil {
-		return failed(fmt.Errorf("write the checkpoint: %w", err))
+		return Failed(fmt.Errorf("write the checkpoint: %w", err))
 	}
 	d.noted = d.lot != nil && d.lot.end > 0
 	return d.Sync()

@@ -38,11 +38,11 @@ func OpenExisting(o Options) (*Existing, error) {
 	}
 	f, err := os.OpenFile(o.Path, flags, 0)
 	if err != nil {
-		return nil, failed(fmt.Errorf("open the disk: %w", err))
+		return nil, Failed(fmt.Errorf("open the disk: %w", err))
 	}
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
-		return nil, errors.Join(failed(fmt.Errorf("measure the disk: %w", err)), f.Close())
+		return nil, errors.Join(Failed(fmt.Errorf("measure the disk: %w", err)), f.Close())
 	}
 	return &Existing{d: &device{o: o, w: newWriter(f, o.Path), size: size, tail: size}, device: block}, nil
 }
@@ -59,7 +59,7 @@ func (e *Existing) Grow(size int64) error {
 		return task.Errorf(task.DoesNotFit, "a disk of %d bytes on a device of %d", size, e.d.size)
 	}
 	if err := e.d.w.file.Truncate(size); err != nil {
-		return failed(fmt.Errorf("give the disk its size of %d bytes: %w", size, err))
+		return Failed(fmt.Errorf("give the disk its size of %d bytes: %w", size, err))
 	}
 	e.d.size, e.d.tail = size, size
 	return nil

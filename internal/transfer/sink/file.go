@@ -38,7 +38,7 @@ func openFile(o Options) (*file, error) {
 	dir := filepath.Dir(o.Path)
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, failed(fmt.Errorf("look at the target's directory: %w", err))
+		return nil, Failed(fmt.Errorf("look at the target's directory: %w", err))
 	}
 	if !info.IsDir() {
 		return nil, task.Errorf(task.BadTask, "%s is not a directory", dir)
@@ -55,7 +55,7 @@ func (f *file) beside(what string) string {
 func (f *file) space() (free, capacity int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(f.o.Path), &s); err != nil {
-		return 0, 0, failed(fmt.Errorf("measure the target's filesystem: %w", err))
+		return 0, 0, Failed(fmt.Errorf("measure the target's filesystem: %w", err))
 	}
 	unit := s.Frsize
 	if unit == 0 {
@@ -123,7 +123,7 @@ func (f *file) alone(free, capacity int64) (bool, error) {
 	dir, base := filepath.Split(f.o.Path)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return false, failed(fmt.Errorf("look at the target's directory: %w", err))
+		return false, Failed(fmt.Errorf("look at the target's directory: %w", err))
 	}
 	for _, e := range entries {
 		if name := e.Name(); name != base && name != "lost+found" && !strings.HasPrefix(name, "."+base+".berth-") {
@@ -137,7 +137,7 @@ func (f *file) alone(free, capacity int64) (bool, error) {
 func (f *file) Begin(size int64, resume bool) error {
 	if f.w != nil { // an earlier run could not be continued after all
 		if err := f.w.close(); err != nil {
-			return failed(err)
+			return Failed(err)
 		}
 		f.w = nil
 	}
@@ -162,14 +162,14 @@ func (f *file) Begin(size int64, resume bool) error {
 		return f.finished()
 	}
 	if err != nil {
-		return failed(fmt.Errorf("make the disk: %w", err))
+		return Failed(fmt.Errorf("make the disk: %w", err))
 	}
 	f.w = newWriter(h, part)
 	if resume {
 		return f.resume(h, size < 0)
 	}
 	if err := h.Truncate(f.size); err != nil {
-		return failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
+		return Failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
 	}
 	if f.o.Preallocate && size >= 0 {
 		return f.preallocate()
@@ -181,7 +181,7 @@ func (f *file) Begin(size int64, resume bool) error {
 func (f *file) finished() error {
 	info, err := os.Lstat(f.o.Path)
 	if err != nil || !info.Mode().IsRegular() {
-		return failed(fmt.Errorf("the disk vanished while it was continued: %w", err))
+		return Failed(fmt.Errorf("the disk vanished while it was continued: %w", err))
 	}
 	f.size = info.Size()
 	if err := f.tidy(); err != nil {
@@ -202,7 +202,7 @@ func (f *file) final(size int64) int64 {
 func (f *file) Resize(size int64) error {
 	f.size = f.final(size)
 	if err := errors.Join(f.w.file.Truncate(size), f.w.file.Truncate(f.size)); err != nil { // and zero behind the image
-		return failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
+		return Failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
 	}
 	if f.o.Preallocate {
 		return f.preallocate()
@@ -215,16 +215,16 @@ func (f *file) Resize(size int64) error {
 func (f *file) resume(h *os.File, unknown bool) error {
 	info, err := h.Stat()
 	if err != nil {
-		return failed(fmt.Errorf("look at the disk's first part: %w", err))
+		return Failed(fmt.Errorf("look at the disk's first part: %w", err))
 	}
 	if unknown || info.Size() <= min(f.o.Size, f.limit) { // a disk that is larger than its image may have had more room then
 		f.size = max(f.size, info.Size())
 	}
 	if !info.Mode().IsRegular() {
-		return failed(fmt.Errorf("the part that an earlier run left is no file but %s", info.Mode().Type()))
+		return Failed(fmt.Errorf("the part that an earlier run left is no file but %s", info.Mode().Type()))
 	}
 	if err := h.Truncate(f.size); err != nil {
-		return failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
+		return Failed(fmt.Errorf("give the disk its size of %d bytes: %w", f.size, err))
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func (f *file) clear() error {
 		return err
 	}
 	if err := os.Remove(f.o.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return failed(fmt.Errorf("remove the disk of an earlier run: %w", err))
+		return Failed(fmt.Errorf("remove the disk of an earlier run: %w", err))
 	}
 	return nil
 }
@@ -246,7 +246,7 @@ func (f *file) clear() error {
 func (f *file) remove(what ...string) error {
 	for _, w := range what {
 		if err := os.Remove(f.beside(w)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return failed(fmt.Errorf("remove what is not needed any more: %w", err))
+			return Failed(fmt.Errorf("remove what is not needed any more: %w", err))
 		}
 	}
 	return nil
@@ -260,7 +260,7 @@ func (f *file) preallocate() error {
 	}
 	if err == nil || !errors.Is(err, syscall.EOPNOTSUPP) {
 		if err != nil {
-			return failed(fmt.Errorf("reserve the disk's %d bytes: %w", f.size, err))
+			return Failed(fmt.Errorf("reserve the disk's %d bytes: %w", f.size, err))
 		}
 		return nil
 	}
@@ -323,14 +323,14 @@ func outside(p []byte, off, size int64) error {
 // ReadAt implements Disk.
 func (f *file) ReadAt(p []byte, off int64) (int, error) {
 	n, err := f.w.file.ReadAt(p, off)
-	return n, failed(err)
+	return n, Failed(err)
 }
 
 // Again implements Shared.
 func (f *file) Again() (*os.File, error) {
 	h, err := os.OpenFile(f.beside("part"), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, failed(fmt.Errorf("open the disk for its guest: %w", err))
+		return nil, Failed(fmt.Errorf("open the disk for its guest: %w", err))
 	}
 	return h, nil
 }
@@ -346,10 +346,10 @@ func (f *file) Sync() error {
 // Finish implements Disk. The note goes last: a crash between the two leaves a finished disk and a note that says so.
 func (f *file) Finish() error {
 	if err := f.w.file.Sync(); err != nil {
-		return failed(fmt.Errorf("fsync the disk: %w", err))
+		return Failed(fmt.Errorf("fsync the disk: %w", err))
 	}
 	if err := os.Rename(f.beside("part"), f.o.Path); err != nil {
-		return failed(fmt.Errorf("give the disk its name: %w", err))
+		return Failed(fmt.Errorf("give the disk its name: %w", err))
 	}
 	if err := f.syncDir(); err != nil {
 		return err
@@ -368,11 +368,11 @@ func (f *file) tidy() error {
 func (f *file) syncDir() error {
 	d, err := os.Open(filepath.Dir(f.o.Path))
 	if err != nil {
-		return failed(err)
+		return Failed(err)
 	}
 	defer d.Close() // opened for reading
 	if err := d.Sync(); err != nil {
-		return failed(fmt.Errorf("fsync the target's directory: %w", err))
+		return Failed(fmt.Errorf("fsync the target's directory: %w", err))
 	}
 	return nil
 }

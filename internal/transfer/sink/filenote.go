@@ -21,7 +21,7 @@ func (f *file) Note() ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, failed(fmt.Errorf("read the checkpoint: %w", err))
+		return nil, Failed(fmt.Errorf("read the checkpoint: %w", err))
 	}
 	defer h.Close() // opened for reading
 	return unseal(h)
@@ -37,12 +37,12 @@ func (f *file) Save(note []byte) error {
 	name := f.beside("note")
 	if note == nil {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return failed(fmt.Errorf("remove the checkpoint: %w", err))
+			return Failed(fmt.Errorf("remove the checkpoint: %w", err))
 		}
 		return nil
 	}
 	if err := Replace(name, seal(note, 0)); err != nil {
-		return failed(fmt.Errorf("write the checkpoint: %w", err))
+		return Failed(fmt.Errorf("write the checkpoint: %w", err))
 	}
 	return nil
 }

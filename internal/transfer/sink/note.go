@@ -37,7 +37,7 @@ func unseal(r io.Reader) ([]byte, error) {
 func unsealGeneration(r io.Reader) ([]byte, uint64, error) {
 	b, err := io.ReadAll(io.LimitReader(r, noteHead+noteMax+sha256.Size))
 	if err != nil {
-		return nil, 0, failed(fmt.Errorf("read the checkpoint: %w", err))
+		return nil, 0, Failed(fmt.Errorf("read the checkpoint: %w", err))
 	}
 	n := len(b)
 	if n < noteHead || !bytes.HasPrefix(b, noteMagic) {

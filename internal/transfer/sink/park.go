@@ -65,7 +65,7 @@ func (d *device) Parked(p []byte, at int64) error {
 			copy(p[:n], l.last[in:])
 		default:
 			if _, err := d.w.file.ReadAt(p[:n], int64(place)*l.place+in); err != nil {
-				return failed(fmt.Errorf("read parked bytes back: %w", err))
+				return Failed(fmt.Errorf("read parked bytes back: %w", err))
 			}
 		}
 		p, at = p[n:], at+n
@@ -113,7 +113,7 @@ func (d *device) Unpark(n int64) error {
 	last := make([]byte, in, l.place)
 	if place := l.where[keep-1]; place != nowhere {
 		if _, err := d.w.file.ReadAt(last, int64(place)*l.place); err != nil {
-			return failed(fmt.Errorf("read parked bytes back: %w", err))
+			return Failed(fmt.Errorf("read parked bytes back: %w", err))
 		}
 	}
 	l.last = last
@@ -166,7 +166,7 @@ func (d *device) move(piece, from int32) error {
 	}
 	buf := make([]byte, l.place)
 	if _, err := d.w.file.ReadAt(buf, int64(from)*l.place); err != nil {
-		return failed(fmt.Errorf("move parked bytes: %w", err))
+		return Failed(fmt.Errorf("move parked bytes: %w", err))
 	}
 	l.stale.set(to)
 	return d.w.write(buf, int64(to)*l.place)

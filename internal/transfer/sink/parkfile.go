@@ -43,7 +43,7 @@ func (k *parkFile) sync() error {
 		return nil
 	}
 	if err := unix.Fdatasync(int(k.file.Fd())); err != nil {
-		return failed(fmt.Errorf("fsync what is parked: %w", err))
+		return Failed(fmt.Errorf("fsync what is parked: %w", err))
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func (k *parkFile) sync() error {
 func (f *file) openPark(flags int) error {
 	h, err := os.OpenFile(f.beside("parked"), os.O_RDWR|unix.O_NOFOLLOW|flags, 0o660)
 	if err != nil {
-		return failed(fmt.Errorf("keep bytes whose place is not known yet: %w", err))
+		return Failed(fmt.Errorf("keep bytes whose place is not known yet: %w", err))
 	}
 	f.park.file = h
 	return nil
@@ -67,7 +67,7 @@ func (f *file) Park(p []byte) (int64, error) {
 	}
 	at := k.end
 	if _, err := k.file.WriteAt(p, at); err != nil {
-		return 0, failed(fmt.Errorf("park %d bytes whose place is not known yet, after %d others: %w", len(p), at, err))
+		return 0, Failed(fmt.Errorf("park %d bytes whose place is not known yet, after %d others: %w", len(p), at, err))
 	}
 	k.end += int64(len(p))
 	return at, nil
@@ -80,7 +80,7 @@ func (f *file) Parked(p []byte, at int64) error {
 		return fmt.Errorf("read %d parked bytes at %d of %d", len(p), at, k.end)
 	}
 	if _, err := k.file.ReadAt(p, at); err != nil {
-		return failed(fmt.Errorf("read parked bytes back: %w", err))
+		return Failed(fmt.Errorf("read parked bytes back: %w", err))
 	}
 	return nil
 }
@@ -98,10 +98,10 @@ func (f *file) Unpark(n int64) error {
 	}
 	info, err := k.file.Stat()
 	if err != nil || info.Size() < n {
-		return failed(fmt.Errorf("%d bytes should be parked in %s: %w", n, k.file.Name(), errors.Join(err, io.ErrUnexpectedEOF)))
+		return Failed(fmt.Errorf("%d bytes should be parked in %s: %w", n, k.file.Name(), errors.Join(err, io.ErrUnexpectedEOF)))
 	}
 	k.end = n
-	return failed(k.file.Truncate(n))
+	return Failed(k.file.Truncate(n))
 }
 
 // Forget implements Parking. The space is freed only when there is no other: until then a crash loses nothing.

@@ -1,5 +1,5 @@
-// Package sink is where a transfer's bytes end up: a file, a block device or a directory. It makes what is written
-// durable and what is not written zero; it does not know where bytes come from or what format they had.
+// Package sink writes a disk to a file or a block device. It makes written data durable and all other ranges zero; it does not know
+// where the bytes come from or what format they had.
 package sink
 
 import (
@@ -104,13 +104,13 @@ func Open(o Options) (Target, error) {
 	case err == nil && !info.Mode().IsRegular():
 		return nil, task.Errorf(task.BadTask, "target %s is neither a block device nor a file (%v)", o.Path, info.Mode().Type())
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return nil, failed(fmt.Errorf("look at target: %w", err))
+		return nil, Failed(fmt.Errorf("look at target: %w", err))
 	}
 	return openFile(o)
 }
 
-// failed gives an error of the target its reason.
-func failed(err error) error {
+// Failed gives an error of the target its reason.
+func Failed(err error) error {
 	var e *task.Error
 	switch {
 	case err == nil:

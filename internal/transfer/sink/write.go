@@ -19,9 +19,9 @@ const (
 	directMin = 32 << 10
 	// bounceSize is how much is copied to aligned memory at a time when the caller's is not.
 	bounceSize = 1 << 20
-	// dirtyMax is how much may be in the page cache, not yet written back. A container's memory limit counts these pages,
+	// DirtyMax is how much may be in the page cache, not yet written back. A container's memory limit counts these pages,
 	// and a slow volume with many of them is how a worker gets killed.
-	dirtyMax = 64 << 20
+	DirtyMax = 64 << 20
 )
 
 // writer writes pages: large runs around the page cache, the rest through it. A page is only ever written whole by one
@@ -65,7 +65,7 @@ func (w *writer) close() error {
 func (w *writer) sync() error {
 	w.dirty.Store(0)
 	if err := unix.Fdatasync(int(w.file.Fd())); err != nil {
-		return failed(fmt.Errorf("fsync %s: %w", w.file.Name(), err))
+		return Failed(fmt.Errorf("fsync %s: %w", w.file.Name(), err))
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func (w *writer) around(d *os.File, p []byte, off int64) error {
 		return nil
 	}
 	if !errors.Is(err, syscall.EINVAL) {
-		return failed(err)
+		return Failed(err)
 	}
 	p, off = p[n:], off+int64(n)
 	b := w.bounce.Get().(*[]byte)
@@ -120,7 +120,7 @@ func (w *writer) around(d *os.File, p []byte, off int64) error {
 		m := copy(*b, p)
 		if _, err := d.WriteAt((*b)[:m], off); err != nil {
 			if !errors.Is(err, syscall.EINVAL) {
-				return failed(err)
+				return Failed(err)
 			}
 			w.direct.CompareAndSwap(d, nil) // wants more than page alignment: not worth finding out what
 			return w.buffered(p, off)
@@ -135,9 +135,9 @@ func (w *writer) buffered(p []byte, off int64) error {
 		return nil
 	}
 	if _, err := w.file.WriteAt(p, off); err != nil {
-		return failed(err)
+		return Failed(err)
 	}
-	if w.dirty.Add(int64(len(p))) > dirtyMax {
+	if w.dirty.Add(int64(len(p))) > DirtyMax {
 		return w.sync()
 	}
 	return nil

@@ -1,10 +1,12 @@
-package sink
+package directory
 
 import (
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+
+	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
 // lostAndFound is the filesystem's own directory at its top.
@@ -18,7 +20,7 @@ func (d *Directory) empty(keep func(name string) bool) error {
 	for {
 		removed, err := d.removeSome(keep)
 		if err != nil {
-			return failed(fmt.Errorf("remove what an earlier try left: %w", err))
+			return sink.Failed(fmt.Errorf("remove what an earlier try left: %w", err))
 		}
 		if !removed {
 			return d.sync() // what was removed has its room back only then

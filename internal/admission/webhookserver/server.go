@@ -1,4 +1,8 @@
-package admission
+// Package webhookserver serves webhooks over TLS to the API server. Every pod of the cluster can connect to it, so it bounds the
+// memory that connections and reviews can take, and answers only clients that know the secret part of the paths.
+//
+// It does not know which webhooks there are; internal/admission does.
+package webhookserver
 
 import (
 	"context"
@@ -23,8 +27,8 @@ import (
 
 // Every pod in the cluster can connect to the server. The memory that connections can take is bounded, and leaves the API server enough.
 const (
-	mostStrangers = 256 // connections that have not shown a word: about 50 KiB each with TLS
-	mostKnown     = 512 // the API server has a few, of many requests each
+	mostUnknown = 256 // connections that have not shown a word: about 50 KiB each with TLS
+	mostKnown   = 512 // the API server has a few, of many requests each
 
 	// mostReview is the largest review that is taken: the old and the new object, each at most as large as the API server takes a request (3 MiB).
 	mostReview = 7 << 20
@@ -43,21 +47,21 @@ const (
 // Server serves webhooks to clients that know their paths; other requests get an empty answer. It is a webhook.Server for a manager.
 type Server struct {
 	webhook.Server // registers the webhooks, and counts what is asked of them
-	o              ServerOptions
+	o              Options
 	room           *semaphore.Weighted
 	started        atomic.Bool
 }
 
-// ServerOptions configure where a Server listens and which clients it answers.
-type ServerOptions struct {
+// Options configure where a Server listens and which clients it answers.
+type Options struct {
 	Address        string // ":9443" if empty
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// Open returns the path of the webhook that is asked, if the path of the request has the right word.
 	Open func(path string) (plain string, ok bool)
 }
 
-// NewServer makes a server that a manager starts.
-func NewServer(o ServerOptions) *Server {
+// New makes a server that a manager starts.
+func New(o Options) *Server {
 	if o.Address == "" {
 		o.Address = ":" + strconv.Itoa(webhook.DefaultPort)
 	}
@@ -83,7 +87,7 @@ func (s *Server) Start(ctx context.Context) error {
 		},
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.ServeTLS(connlimit.Limit(plain, mostStrangers, mostKnown), "", "") }()
+	go func() { ended <- server.ServeTLS(connlimit.Limit(plain, mostUnknown, mostKnown), "", "") }()
 	s.started.Store(true)
 	select {
 	case err := <-ended:

@@ -1,4 +1,4 @@
-package sink
+package directory
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ func TestDirectoryStaysInside(t *testing.T) {
 	outside := t.TempDir()
 	dir := filepath.Join(outside, "volume")
 	must(t, os.Mkdir(dir, 0o755))
-	d, err := OpenDirectory(dir, nil)
+	d, err := Open(dir, nil)
 	must(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	file := func(name string) error {
@@ -60,7 +60,7 @@ func TestDirectoryStaysInside(t *testing.T) {
 }
 
 func TestDirectoryRefusesWhatDoesNotFit(t *testing.T) {
-	d, err := OpenDirectory(t.TempDir(), nil)
+	d, err := Open(t.TempDir(), nil)
 	must(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	var e *task.Error
@@ -71,5 +71,12 @@ func TestDirectoryRefusesWhatDoesNotFit(t *testing.T) {
 	must(t, d.Mkdir("a", 0o755))
 	if err := d.Mkdir("b", 0o755); !errors.As(err, &e) || e.Reason != task.DoesNotFit {
 		t.Errorf("more entries than inodes: %v", err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,4 +1,6 @@
-package sink
+// Package directory writes the files of an archive or of another volume into a directory. Names and links are untrusted: no file is
+// made or followed outside of the directory, whatever links are inside. It does not know where the files come from.
+package directory
 
 import (
 	"errors"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
 
@@ -32,12 +35,12 @@ type Directory struct {
 	buf     []byte
 }
 
-// OpenDirectory opens the directory at path and marks it as incomplete. It deletes the files that keep rejects first, because the
+// Open opens the directory at path and marks it as incomplete. It deletes the files that keep rejects first, because the
 // files of an earlier attempt are not part of this one and take space. nil keeps all.
-func OpenDirectory(name string, keep func(name string) bool) (*Directory, error) {
+func Open(name string, keep func(name string) bool) (*Directory, error) {
 	root, err := os.OpenRoot(name)
 	if err != nil {
-		return nil, failed(fmt.Errorf("open the target directory: %w", err))
+		return nil, sink.Failed(fmt.Errorf("open the target directory: %w", err))
 	}
 	d := &Directory{root: root, path: name, buf: make([]byte, 256<<10)}
 	if err := d.prepare(keep); err != nil {
@@ -58,7 +61,7 @@ func (d *Directory) prepare(keep func(name string) bool) error {
 	}
 	var s unix.Statfs_t
 	if err := unix.Statfs(d.path, &s); err != nil {
-		return failed(fmt.Errorf("measure the target's filesystem: %w", err))
+		return sink.Failed(fmt.Errorf("measure the target's filesystem: %w", err))
 	}
 	d.space, d.files = int64(s.Bavail)*s.Bsize, int64(s.Ffree)
 	if s.Files == 0 {
@@ -71,9 +74,9 @@ func (d *Directory) prepare(keep func(name string) bool) error {
 func (d *Directory) mark() error {
 	f, err := d.root.OpenFile(unpackingName, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return failed(fmt.Errorf("mark the target directory as incomplete: %w", err))
+		return sink.Failed(fmt.Errorf("mark the target directory as incomplete: %w", err))
 	}
-	return failed(f.Close())
+	return sink.Failed(f.Close())
 }
 
 // Written counts the bytes of files written.
@@ -106,11 +109,11 @@ func place(name string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EIO), errors.Is(err, syscall.EROFS):
-		return failed(fmt.Errorf("unpack %q: %w", name, err))
+		return sink.Failed(fmt.Errorf("unpack %q: %w", name, err))
 	case errors.As(err, &e), errors.As(err, &l):
 		return unsafe("%q cannot be made inside the target directory: %w", name, err)
 	}
-	return failed(fmt.Errorf("unpack %q: %w", name, err))
+	return sink.Failed(fmt.Errorf("unpack %q: %w", name, err))
 }
 
 // entry prepares the path of a name: its parents exist afterwards, and the name itself is free or a directory.
@@ -205,7 +208,7 @@ func (d *Directory) File(name string, mode fs.FileMode, modified time.Time, size
 // fill copies size bytes, leaving out pages of zeroes.
 func (d *Directory) fill(f *os.File, size int64, r io.Reader) error {
 	if err := f.Truncate(size); err != nil {
-		return failed(err)
+		return sink.Failed(err)
 	}
 	for off := int64(0); off < size; {
 		p := d.buf[:min(int64(len(d.buf)), size-off)]
@@ -216,7 +219,7 @@ func (d *Directory) fill(f *os.File, size int64, r io.Reader) error {
 			n, zero := zeropage.Run(p, off)
 			if !zero {
 				if _, err := f.WriteAt(p[:n], off); err != nil {
-					return failed(err)
+					return sink.Failed(err)
 				}
 				d.written += int64(n)
 			}
@@ -232,7 +235,7 @@ func (d *Directory) Finish() error {
 		return err
 	}
 	if err := d.root.Remove(unpackingName); err != nil {
-		return failed(fmt.Errorf("mark the target directory as complete: %w", err))
+		return sink.Failed(fmt.Errorf("mark the target directory as complete: %w", err))
 	}
 	return d.sync()
 }
@@ -240,14 +243,19 @@ func (d *Directory) Finish() error {
 func (d *Directory) sync() error {
 	f, err := d.root.Open(".")
 	if err != nil {
-		return failed(err)
+		return sink.Failed(err)
 	}
 	defer f.Close() // opened for reading
 	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return failed(fmt.Errorf("sync the target's filesystem: %w", err))
+		return sink.Failed(fmt.Errorf("sync the target's filesystem: %w", err))
 	}
 	return nil
 }
 
 // Close closes the directory.
 func (d *Directory) Close() error { return d.root.Close() }
+
+// IsOurs reports whether a name at the top of a volume is reserved for files of Berth.
+func IsOurs(name string) bool {
+	return name == unpackingName || strings.HasPrefix(name, ".") && strings.Contains(name, ".berth-")
+}

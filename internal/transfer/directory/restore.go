@@ -1,4 +1,4 @@
-package sink
+package directory
 
 import (
 	"errors"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-vm/berth/internal/transfer/sink"
 )
 
 // Attributes are a file's attributes besides its name and contents.
@@ -55,7 +57,7 @@ func (d *Directory) Copy(name string, size int64, from Contents, a Attributes) e
 
 func (d *Directory) copy(f *os.File, size int64, from Contents) error {
 	if err := f.Truncate(size); err != nil {
-		return failed(err)
+		return sink.Failed(err)
 	}
 	for off := int64(0); ; {
 		n, zeroes, err := from.Next(d.buf)
@@ -67,13 +69,13 @@ func (d *Directory) copy(f *os.File, size int64, from Contents) error {
 		}
 		if n > 0 {
 			if _, err := f.WriteAt(d.buf[:n], off); err != nil {
-				return failed(err)
+				return sink.Failed(err)
 			}
 			d.written += int64(n)
-			if d.dirty += int64(n); d.dirty > dirtyMax {
+			if d.dirty += int64(n); d.dirty > sink.DirtyMax {
 				d.dirty = 0
 				if err := unix.Fdatasync(int(f.Fd())); err != nil {
-					return failed(err)
+					return sink.Failed(err)
 				}
 			}
 		}
@@ -161,7 +163,7 @@ func setExtended(f *os.File, attrs map[string][]byte) error {
 		switch {
 		case err == nil, errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EINVAL):
 		default:
-			return failed(fmt.Errorf("set extended attribute %s: %w", name, err))
+			return sink.Failed(fmt.Errorf("set extended attribute %s: %w", name, err))
 		}
 	}
 	return nil
