@@ -189,7 +189,7 @@ func (s *Seen) Reads() Reading {
 	case clone.Stream:
 		peer := &task.Peer{URL: "https://" + net.JoinHostPort(peerName, strconv.Itoa(servePort)), TLSDir: render.TLSDir}
 		return Reading{
-			Origin: render.Origin{Source: task.Source{Peer: peer}, Secrets: []render.Secret{{Name: s.clientKeys(), Dir: render.TLSDir}}},
+			Origin: render.Origin{Source: task.Source{Peer: peer}, Secrets: []render.Secret{{Name: s.order.clientKeys(), Dir: render.TLSDir}}},
 			Peer:   &render.Peer{Name: peerName, IP: s.server.Status.PodIP},
 		}
 	case clone.CSIClone, clone.Snapshot, clone.Impossible:

@@ -28,14 +28,19 @@ import (
 	"github.com/berth-vm/berth/internal/volumesnapshot"
 )
 
-// Cloner sees to clones.
+// Cloner prepares the sources of clones.
 type Cloner struct {
-	reader  client.Reader // cached
-	live    client.Reader // the API server itself, for the few facts that must not be stale
-	objects cluster.Reading
+	*observer
 	cluster *cluster.Writer
 	clock   clock.PassiveClock
 	image   string // the image workers run
+}
+
+// observer reads the facts about clones. It writes nothing.
+type observer struct {
+	reader  client.Reader // cached
+	live    client.Reader // the API server itself, for the few facts that must not be stale
+	objects cluster.Reading
 	tokens  clonesource.Verifier
 	records *diskaccess.Records
 }
@@ -58,8 +63,10 @@ func New(p Parts) *Cloner {
 		p.Records = diskaccess.New(p.Reader, p.Live, p.Writer)
 	}
 	return &Cloner{
-		reader: p.Reader, live: p.Live, objects: cluster.Reading{Objects: p.Reader, Live: p.Live}, cluster: p.Writer,
-		clock: p.Clock, image: p.Image, tokens: p.Tokens, records: p.Records,
+		observer: &observer{
+			reader: p.Reader, live: p.Live, objects: cluster.Reading{Objects: p.Reader, Live: p.Live}, tokens: p.Tokens, records: p.Records,
+		},
+		cluster: p.Writer, clock: p.Clock, image: p.Image,
 	}
 }
 

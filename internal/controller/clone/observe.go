@@ -58,7 +58,7 @@ func (s *Seen) made() bool {
 }
 
 // find reads the source, if the volume may be cloned from it.
-func (c *Cloner) find(ctx context.Context, s *Seen) error {
+func (c *observer) find(ctx context.Context, s *Seen) error {
 	if s.at.Namespace != s.order.Namespace && !s.order.Allowed {
 		target := token.Object{Namespace: s.order.Namespace, Name: s.order.Name}
 		err := clonesource.Authorized(ctx, c.tokens, s.order.Annotations[token.Annotation], s.at, target, s.order.Spec.SourceRef)
@@ -85,7 +85,7 @@ func (c *Cloner) find(ctx context.Context, s *Seen) error {
 
 // observeMade reads what a claim depends on that its driver is to fill. A claim that was restored from a backup names another source than
 // the volume, and its driver fills it with that one.
-func (c *Cloner) observeMade(ctx context.Context, s *Seen) error {
+func (c *observer) observeMade(ctx context.Context, s *Seen) error {
 	if !s.restoredFromBackup() {
 		found, err := clonesource.Find(ctx, c.objects, s.at)
 		if err != nil {
@@ -111,7 +111,7 @@ func (c *Cloner) observeMade(ctx context.Context, s *Seen) error {
 func (s *Seen) restoredFromBackup() bool {
 	own := s.target.Claim.Spec.DataSource
 	ofSource := s.at.GroupKind() == clonesource.Snapshot.GroupKind() && own.Name == s.at.Name
-	return s.acrossSpaces() || own.Kind == volumesnapshot.Kind && !isFrom(s.target.Claim, s.snapshotName()) && !ofSource
+	return s.acrossSpaces() || own.Kind == volumesnapshot.Kind && !isFrom(s.target.Claim, s.order.snapshotName()) && !ofSource
 }
 
 // lost returns why the claim that a driver should clone is gone. The clone would be made of whatever has the name now, so it is
@@ -141,7 +141,7 @@ func (c *Cloner) Observe(ctx context.Context, s *Seen, t Target) error {
 }
 
 // observeRest reads what the choice depends on; if there is a worker already, only whether that can ever run.
-func (c *Cloner) observeRest(ctx context.Context, s *Seen) error {
+func (c *observer) observeRest(ctx context.Context, s *Seen) error {
 	if s.target.Worker == nil {
 		s.chosen = true
 		return c.observeChoice(ctx, s)
@@ -163,7 +163,7 @@ func (c *Cloner) observeRest(ctx context.Context, s *Seen) error {
 }
 
 // observeServer reads what a worker reads from that is there already, and where that can be served again.
-func (c *Cloner) observeServer(ctx context.Context, s *Seen) error {
+func (c *observer) observeServer(ctx context.Context, s *Seen) error {
 	err := c.observeAids(ctx, s)
 	if err != nil {
 		return err
@@ -185,7 +185,7 @@ func readsBeside(worker *corev1.Pod, own string) bool {
 func (s *Seen) Stranded() bool { return s.stranded }
 
 // observeApart finds out where the source and the claim's volume are.
-func (c *Cloner) observeApart(ctx context.Context, s *Seen) error {
+func (c *observer) observeApart(ctx context.Context, s *Seen) error {
 	err := c.observeAids(ctx, s)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (c *Cloner) observeApart(ctx context.Context, s *Seen) error {
 }
 
 // observeChoice reads what the choice of a strategy, and its next step, depend on.
-func (c *Cloner) observeChoice(ctx context.Context, s *Seen) error {
+func (c *observer) observeChoice(ctx context.Context, s *Seen) error {
 	var err error
 	if s.target.Claim != nil {
 		if err := c.observeApart(ctx, s); err != nil {
@@ -214,7 +214,7 @@ func (c *Cloner) observeChoice(ctx context.Context, s *Seen) error {
 		return err
 	}
 	if s.found.Claim != nil && (s.classes.source != "" || s.classes.target != "") {
-		if s.taken, err = volumesnapshot.Read(ctx, c.objects, s.at.Namespace, s.snapshotName()); err != nil {
+		if s.taken, err = volumesnapshot.Read(ctx, c.objects, s.at.Namespace, s.order.snapshotName()); err != nil {
 			return err
 		}
 	}
@@ -223,7 +223,7 @@ func (c *Cloner) observeChoice(ctx context.Context, s *Seen) error {
 }
 
 // observeClasses finds out what the storage can do.
-func (c *Cloner) observeClasses(ctx context.Context, s *Seen) error {
+func (c *observer) observeClasses(ctx context.Context, s *Seen) error {
 	class := s.target.Class
 	if class != nil {
 		driver, err := cluster.Get[storagev1.CSIDriver](ctx, c.reader, "", class.Provisioner)
@@ -260,7 +260,7 @@ func (c *Cloner) observeClasses(ctx context.Context, s *Seen) error {
 }
 
 // home returns where a clone's source can be used; nil if everywhere, or if that is unknown.
-func (c *Cloner) home(ctx context.Context, s *Seen) (*corev1.NodeSelector, error) {
+func (c *observer) home(ctx context.Context, s *Seen) (*corev1.NodeSelector, error) {
 	if r := s.restored; r != nil && r.Spec.VolumeName != "" {
 		return clonesource.Home(ctx, c.objects, r)
 	}
@@ -268,7 +268,7 @@ func (c *Cloner) home(ctx context.Context, s *Seen) (*corev1.NodeSelector, error
 }
 
 // apart reports whether no node reaches both the source and the claim's volume, so one pod cannot have both.
-func (c *Cloner) apart(ctx context.Context, s *Seen) (bool, error) {
+func (c *observer) apart(ctx context.Context, s *Seen) (bool, error) {
 	if s.home == nil {
 		return false, nil
 	}
@@ -289,7 +289,7 @@ func (c *Cloner) apart(ctx context.Context, s *Seen) (bool, error) {
 }
 
 // volumeOf returns the volume that a claim holds; nil: it holds none. A volume that the cache does not have yet is asked for.
-func (c *Cloner) volumeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
+func (c *observer) volumeOf(ctx context.Context, claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	pv, err := cluster.VolumeOf(ctx, c.reader, claim)
 	if pv != nil || err != nil {
 		return pv, err

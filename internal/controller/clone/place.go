@@ -21,7 +21,7 @@ import (
 )
 
 // observePlace reads what it depends on where a clone is made.
-func (c *Cloner) observePlace(ctx context.Context, s *Seen, found clonesource.Found) error {
+func (c *observer) observePlace(ctx context.Context, s *Seen, found clonesource.Found) error {
 	var err error
 	if s.home, err = found.Home(ctx, c.objects); err != nil || s.home == nil {
 		return err
@@ -60,7 +60,7 @@ func (c *Cloner) observePlace(ctx context.Context, s *Seen, found clonesource.Fo
 }
 
 // among returns which of the nodes would have a pod. It looks no further than to the first.
-func (c *Cloner) among(ctx context.Context, homes []corev1.Node, pod *corev1.Pod) (clonenode.Pod, error) {
+func (c *observer) among(ctx context.Context, homes []corev1.Node, pod *corev1.Pod) (clonenode.Pod, error) {
 	p := clonenode.Pod{Name: pod.Name, Why: clonenode.Never}
 	disks, err := c.disks(ctx, pod)
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *Cloner) among(ctx context.Context, homes []corev1.Node, pod *corev1.Pod
 }
 
 // disks returns the volumes of a pod's claims that are bound.
-func (c *Cloner) disks(ctx context.Context, pod *corev1.Pod) ([]corev1.PersistentVolume, error) {
+func (c *observer) disks(ctx context.Context, pod *corev1.Pod) ([]corev1.PersistentVolume, error) {
 	var disks []corev1.PersistentVolume
 	for _, v := range pod.Spec.Volumes {
 		if v.PersistentVolumeClaim == nil {

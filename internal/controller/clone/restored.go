@@ -23,10 +23,10 @@ import (
 // roleRestored is the component label of such a claim.
 const roleRestored = "cdi-clone-restored"
 
-func (s *Seen) restoredName() string { return "restored-" + string(s.order.UID) }
+func (o *Order) restoredName() string { return "restored-" + string(o.UID) }
 
 // restoredReady reports whether the claim is bound, or will be by the worker that reads from it.
-func (c *Cloner) restoredReady(ctx context.Context, of *corev1.PersistentVolumeClaim) (bool, error) {
+func (c *observer) restoredReady(ctx context.Context, of *corev1.PersistentVolumeClaim) (bool, error) {
 	if of == nil || of.DeletionTimestamp != nil {
 		return false, nil
 	}
@@ -77,7 +77,7 @@ func (c *Cloner) restoredClaim(ctx context.Context, s *Seen, class *storagev1.St
 	labels := render.Labels(roleRestored)
 	labels[render.LabelVolumeUID] = string(s.order.UID)
 	made := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.at.Namespace, Name: s.restoredName(), Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.at.Namespace, Name: s.order.restoredName(), Labels: labels},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &class.Name, VolumeMode: &mode,
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -105,7 +105,7 @@ func (s *Seen) readSnapshot() string {
 	if s.found.Snapshot != nil {
 		return s.found.Snapshot.Name
 	}
-	return s.snapshotName()
+	return s.order.snapshotName()
 }
 
 // reads returns the claim that workers read from: the source, or what a snapshot was restored to.
@@ -118,7 +118,7 @@ func (s *Seen) reads() *corev1.PersistentVolumeClaim {
 
 // restoreClass returns the class to restore a user's snapshot with: of its driver's classes the clone's own, that of the
 // snapshot's claim, the default one or any.
-func (c *Cloner) restoreClass(ctx context.Context, s *Seen) (*storagev1.StorageClass, error) {
+func (c *observer) restoreClass(ctx context.Context, s *Seen) (*storagev1.StorageClass, error) {
 	driver := volumesnapshot.Driver(s.found.Content)
 	if driver == "" {
 		return nil, nil

@@ -27,14 +27,14 @@ import (
 
 const servePort = 8443
 
-func (s *Seen) serverName() string { return string(s.order.UID) + "-source-pod" }
-func (s *Seen) serverKeys() string { return string(s.order.UID) + "-source-tls" }
-func (s *Seen) clientKeys() string { return string(s.order.UID) + "-target-tls" }
-func (s *Seen) acrossSpaces() bool { return s.at.Namespace != s.order.Namespace }
+func (o *Order) serverName() string { return string(o.UID) + "-source-pod" }
+func (o *Order) serverKeys() string { return string(o.UID) + "-source-tls" }
+func (o *Order) clientKeys() string { return string(o.UID) + "-target-tls" }
+func (s *Seen) acrossSpaces() bool  { return s.at.Namespace != s.order.Namespace }
 
 // observeAids reads what is there only for the transfer: the server of a streamed clone, and the claim a snapshot was restored
 // to.
-func (c *Cloner) observeAids(ctx context.Context, s *Seen) error {
+func (c *observer) observeAids(ctx context.Context, s *Seen) error {
 	var err error
 	if s.server, err = c.readServer(ctx, c.reader, s); err != nil {
 		return err
@@ -44,17 +44,17 @@ func (c *Cloner) observeAids(ctx context.Context, s *Seen) error {
 			return err
 		}
 	}
-	s.restored, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, c.reader, s.at.Namespace, s.restoredName())
+	s.restored, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, c.reader, s.at.Namespace, s.order.restoredName())
 	return err
 }
 
 // readServer reads the server of a streamed clone. One in another namespace cannot be owned by the volume; who could make one of
 // this name there has the source itself to change.
-func (c *Cloner) readServer(ctx context.Context, from client.Reader, s *Seen) (*corev1.Pod, error) {
+func (c *observer) readServer(ctx context.Context, from client.Reader, s *Seen) (*corev1.Pod, error) {
 	if !s.acrossSpaces() {
-		return cluster.Owned[corev1.Pod](ctx, from, s.order.Owner.UID, s.at.Namespace, s.serverName())
+		return cluster.Owned[corev1.Pod](ctx, from, s.order.Owner.UID, s.at.Namespace, s.order.serverName())
 	}
-	return cluster.Get[corev1.Pod](ctx, from, s.at.Namespace, s.serverName())
+	return cluster.Get[corev1.Pod](ctx, from, s.at.Namespace, s.order.serverName())
 }
 
 // startServer makes the server of a streamed clone, after the keys for both ends. Keys are made again until there is a server to
@@ -85,7 +85,7 @@ func (c *Cloner) startServer(ctx context.Context, s *Seen) error {
 		return err
 	}
 	for _, secret := range []*corev1.Secret{
-		c.secret(s, s.at.Namespace, s.serverKeys(), keys.server), c.secret(s, s.order.Namespace, s.clientKeys(), keys.client),
+		c.secret(s, s.at.Namespace, s.order.serverKeys(), keys.server), c.secret(s, s.order.Namespace, s.order.clientKeys(), keys.client),
 	} {
 		if err := c.cluster.Replace(ctx, secret); err != nil {
 			return err
@@ -118,9 +118,9 @@ func (c *Cloner) serving(s *Seen) render.Worker {
 	disk := render.Disk{Claim: from.Name, Block: isBlock(from.Spec.VolumeMode)}
 	content := servedContent(disk.Block)
 	w := render.Worker{
-		Name: s.serverName(), Namespace: s.at.Namespace, Role: render.RoleServe, ClaimUID: from.UID,
+		Name: s.order.serverName(), Namespace: s.at.Namespace, Role: render.RoleServe, ClaimUID: from.UID,
 		VolumeUID: s.order.UID, Command: "serve", Source: &disk, Listen: servePort,
-		Secrets: []render.Secret{{Name: s.serverKeys(), Dir: render.TLSDir}}, Settings: s.target.Settings.Pod(c.image),
+		Secrets: []render.Secret{{Name: s.order.serverKeys(), Dir: render.TLSDir}}, Settings: s.target.Settings.Pod(c.image),
 		Task: task.Serve{
 			Version: task.Version, Volume: from.Namespace + "/" + from.Name,
 			Path: disk.SourcePath(content), Content: content, Listen: ":" + strconv.Itoa(servePort), TLSDir: render.TLSDir,
@@ -168,7 +168,7 @@ func (c *Cloner) removeAidsHere(ctx context.Context, s *Seen) error {
 	if s.server == nil && s.restored == nil && !s.order.held() {
 		return nil
 	}
-	if err := c.cluster.Delete(ctx, c.secret(s, s.order.Namespace, s.clientKeys(), nil)); err != nil {
+	if err := c.cluster.Delete(ctx, c.secret(s, s.order.Namespace, s.order.clientKeys(), nil)); err != nil {
 		return err
 	}
 	return c.removeAtSource(ctx, s)
@@ -176,12 +176,12 @@ func (c *Cloner) removeAidsHere(ctx context.Context, s *Seen) error {
 
 // removeAtSource removes the objects that were made in the namespace of the source, and none in other namespaces.
 func (c *Cloner) removeAtSource(ctx context.Context, s *Seen) error {
-	if s.restored != nil && isFrom(s.restored, s.snapshotName()) || s.order.held() {
+	if s.restored != nil && isFrom(s.restored, s.order.snapshotName()) || s.order.held() {
 		if err := c.deleteSnapshot(ctx, s); err != nil {
 			return err
 		}
 	}
-	if err := c.cluster.Delete(ctx, c.secret(s, s.at.Namespace, s.serverKeys(), nil)); err != nil {
+	if err := c.cluster.Delete(ctx, c.secret(s, s.at.Namespace, s.order.serverKeys(), nil)); err != nil {
 		return err
 	}
 	if p := s.server; p != nil && p.DeletionTimestamp == nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // snapshotName returns the name of the snapshot that a clone is made through: the volume's UID says whose it is.
-func (s *Seen) snapshotName() string { return "clone-" + string(s.order.UID) }
+func (o *Order) snapshotName() string { return "clone-" + string(o.UID) }
 
 // takeSnapshot asks for a snapshot of the source. It belongs to the volume and is removed when the clone is complete.
 func (c *Cloner) takeSnapshot(ctx context.Context, s *Seen) error {
@@ -21,7 +21,7 @@ func (c *Cloner) takeSnapshot(ctx context.Context, s *Seen) error {
 			return err
 		}
 	}
-	snap := volumesnapshot.New(s.at.Namespace, s.snapshotName(), s.classes.source, s.found.Claim.Name)
+	snap := volumesnapshot.New(s.at.Namespace, s.order.snapshotName(), s.classes.source, s.found.Claim.Name)
 	snap.Labels = render.Labels("cdi-smart-clone")
 	if !s.acrossSpaces() {
 		snap.OwnerReferences = []metav1.OwnerReference{s.order.Owner}
@@ -31,7 +31,7 @@ func (c *Cloner) takeSnapshot(ctx context.Context, s *Seen) error {
 
 // DropSnapshot removes the snapshot that a claim was to be made from.
 func (c *Cloner) DropSnapshot(ctx context.Context, s *Seen) error {
-	if s.target.Claim == nil || !isFrom(s.target.Claim, s.snapshotName()) {
+	if s.target.Claim == nil || !isFrom(s.target.Claim, s.order.snapshotName()) {
 		return nil
 	}
 	return c.deleteSnapshot(ctx, s)
@@ -51,7 +51,7 @@ func isFrom(c *corev1.PersistentVolumeClaim, snapshot string) bool {
 }
 
 func (c *Cloner) deleteSnapshot(ctx context.Context, s *Seen) error {
-	taken, err := volumesnapshot.Read(ctx, c.objects, s.at.Namespace, s.snapshotName())
+	taken, err := volumesnapshot.Read(ctx, c.objects, s.at.Namespace, s.order.snapshotName())
 	if err != nil || taken == nil || taken.DeletionTimestamp != nil {
 		return err
 	}

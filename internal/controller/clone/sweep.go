@@ -40,7 +40,7 @@ func (c *Cloner) Sweep(ctx context.Context, gone types.NamespacedName) error {
 			}
 		}
 		s := c.seenIn(Order{Namespace: gone.Namespace, UID: uid, For: &cdiv1.DataVolume{}}, p.Namespace)
-		if alive[uid] || p.Name != s.serverName() || !s.acrossSpaces() {
+		if alive[uid] || p.Name != s.order.serverName() || !s.acrossSpaces() {
 			continue
 		}
 		if err := c.observeAids(ctx, s); err != nil {
@@ -54,7 +54,7 @@ func (c *Cloner) Sweep(ctx context.Context, gone types.NamespacedName) error {
 }
 
 // named returns the UIDs of the volume and of the claim that have the name now, as the API server knows them.
-func (c *Cloner) named(ctx context.Context, name types.NamespacedName) (map[types.UID]bool, error) {
+func (c *observer) named(ctx context.Context, name types.NamespacedName) (map[types.UID]bool, error) {
 	v, err := cluster.Get[cdiv1.DataVolume](ctx, c.live, name.Namespace, name.Name)
 	if err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ var reading = accessv1.Holder{Mode: accessv1.ReadShared, Use: accessv1.UseClone}
 
 // observeWritten finds out whether a pod writes to the source of a clone that is being copied, or did so meanwhile. A claim
 // restored from a snapshot to be read has no other users.
-func (c *Cloner) observeWritten(ctx context.Context, s *Seen) error {
+func (c *observer) observeWritten(ctx context.Context, s *Seen) error {
 	if s.found.Claim == nil {
 		return nil
 	}
@@ -45,7 +45,7 @@ func (c *Cloner) observeWritten(ctx context.Context, s *Seen) error {
 }
 
 // userOf returns the pod that may be writing to a clone's source, or "".
-func (c *Cloner) userOf(ctx context.Context, s *Seen) (string, error) {
+func (c *observer) userOf(ctx context.Context, s *Seen) (string, error) {
 	source, worker := s.found.Claim, s.target.Worker
 	if source == nil {
 		return "", nil
@@ -85,7 +85,7 @@ func (c *Cloner) userOf(ctx context.Context, s *Seen) (string, error) {
 
 // mayWrite reports whether the pod may write to the source while it is copied, or may have done so if the copying is over. Of a
 // pod that is recorded as a holder the record says whether it writes; and if the copying is over, the pod was recorded after it.
-func (c *Cloner) mayWrite(ctx context.Context, s *Seen, pod *corev1.Pod, over bool) (bool, error) {
+func (c *observer) mayWrite(ctx context.Context, s *Seen, pod *corev1.Pod, over bool) (bool, error) {
 	from := c.reader
 	if over {
 		from = c.live
@@ -106,7 +106,7 @@ func (c *Cloner) mayWrite(ctx context.Context, s *Seen, pod *corev1.Pod, over bo
 // pod's claims are bound, so that a pod which waits for the clone itself is no user of its source. One that has no node yet is
 // only a user if the scheduler may be about to place it because the clone is bound now: claims are bound a moment before their
 // pod is.
-func (c *Cloner) mayRun(ctx context.Context, s *Seen, pod *corev1.Pod) (bool, error) {
+func (c *observer) mayRun(ctx context.Context, s *Seen, pod *corev1.Pod) (bool, error) {
 	if pod.Status.Phase == corev1.PodRunning {
 		return true, nil
 	}

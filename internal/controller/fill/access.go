@@ -16,7 +16,7 @@ func (e *Engine) observeAccess(ctx context.Context, s *Seen) error {
 	if s.claim == nil || !s.order.owns(s.claim) || s.dataFact() != volume.None || s.worker != nil && podend.Over(s.worker) {
 		return nil
 	}
-	wanted := accessv1.Holder{Mode: accessv1.WriteExclusive, Early: s.bootsEarly()}
+	wanted := accessv1.Holder{Mode: accessv1.WriteExclusive, Early: earlyUse{s}.bootsEarly()}
 	other, err := e.records.Blocker(ctx, s.claim, wanted, s.worker)
 	if err != nil {
 		return err

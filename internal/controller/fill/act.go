@@ -55,7 +55,7 @@ func (e *Engine) act(ctx context.Context, a volume.Action, s *Seen) error {
 			m[names.RunMessage] = s.lastError()
 		})
 	case volume.RecordStage:
-		return e.mark(ctx, s, s.stageDone)
+		return e.mark(ctx, s, stages{s}.stageDone)
 	case volume.RecordData:
 		if err := e.freeDisks(ctx, s); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (s *Seen) done(m marks) {
 	delete(m, names.RunReason)
 	delete(m, names.PodReady)
 	delete(m, names.ServedOn)
-	s.stagesDone(m)
+	stages{s}.stagesDone(m)
 	if s.report != nil && s.report.Virtual > 0 {
 		m[names.DiskSize] = strconv.FormatInt(s.report.Virtual, 10)
 	}

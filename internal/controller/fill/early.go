@@ -13,13 +13,16 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
+// earlyUse handles a disk that a machine may use while it is filled.
+type earlyUse struct{ *Seen }
+
 // bootsEarly reports whether a machine may start before the disk is full, as the claim or the volume asks.
-func (s *Seen) bootsEarly() bool {
+func (s earlyUse) bootsEarly() bool {
 	return s.order.Annotations[names.BootEarly] == "true" || s.claim != nil && s.claim.Annotations[names.BootEarly] == "true"
 }
 
 // late returns why the volume cannot be used before it is full, as far as that is known before the source is read; empty if it can.
-func (s *Seen) late() state.EarlyReason {
+func (s earlyUse) late() state.EarlyReason {
 	kind, _ := importsource.Of(s.source)
 	switch {
 	case s.clone.IsClone() && !s.clone.Worked():
@@ -39,7 +42,7 @@ func (s *Seen) late() state.EarlyReason {
 }
 
 // markServed records the node where the disk is served. A worker that does not answer is assumed to serve it still.
-func (s *Seen) markServed(m marks) {
+func (s earlyUse) markServed(m marks) {
 	switch {
 	case s.workerFact() != volume.Running:
 		delete(m, names.ServedOn)
@@ -52,12 +55,12 @@ func (s *Seen) markServed(m marks) {
 }
 
 // serves reports whether the worker says that a machine can have the disk.
-func (s *Seen) serves() bool {
+func (s earlyUse) serves() bool {
 	return s.progress != nil && s.progress.Early != nil && s.progress.Early.Serves
 }
 
 // earlyText returns what there is to say of a disk that a machine may start with before it is full; empty if none may.
-func (s *Seen) earlyText() string {
+func (s earlyUse) earlyText() string {
 	if !s.bootsEarly() {
 		return ""
 	}

@@ -53,7 +53,7 @@ func TestEarlyIsSaid(t *testing.T) {
 		"ReadWriteOncePod":                            func(s *Seen) { s.claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod} },
 		"its claim gets its volume only when that is": func(s *Seen) { s.order.Name = "prime" },
 	} {
-		if got := servedVolume(change).earlyText(); !strings.Contains(got, want) {
+		if got := (earlyUse{servedVolume(change)}).earlyText(); !strings.Contains(got, want) {
 			t.Errorf("it says %q, want %q", got, want)
 		}
 	}
@@ -61,7 +61,7 @@ func TestEarlyIsSaid(t *testing.T) {
 		"nobody asked for it":  func(s *Seen) { s.order.Annotations, s.claim.Annotations = nil, nil },
 		"it is not served yet": func(s *Seen) { s.progress.Early = nil },
 	} {
-		if got := servedVolume(change).earlyText(); got != "" {
+		if got := (earlyUse{servedVolume(change)}).earlyText(); got != "" {
 			t.Errorf("%s: it says %q", name, got)
 		}
 	}
@@ -83,7 +83,7 @@ func TestServedOn(t *testing.T) {
 		if c.was != "" {
 			m[names.ServedOn] = c.was
 		}
-		if servedVolume(c.change).markServed(m); m[names.ServedOn] != c.want {
+		if (earlyUse{servedVolume(c.change)}).markServed(m); m[names.ServedOn] != c.want {
 			t.Errorf("%s: %q, want %q", name, m[names.ServedOn], c.want)
 		}
 	}

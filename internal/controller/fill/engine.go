@@ -131,7 +131,7 @@ func (e *Engine) Act(ctx context.Context, s *Seen) (Outcome, error) {
 	plan := volume.Decide(facts)
 	log.FromContext(ctx).V(1).Info("decided", "rule", plan.Rule, "facts", fmt.Sprintf("%+v", facts), "do", plan.Do)
 
-	said := s.ofPopulator(s.state(plan.State, facts), facts)
+	said := message{s}.ofPopulator(message{s}.state(plan.State, facts), facts)
 	again := s.again(plan, facts)
 	for _, action := range plan.Do {
 		err := e.act(ctx, action, s)
@@ -154,7 +154,7 @@ func (e *Engine) Act(ctx context.Context, s *Seen) (Outcome, error) {
 		return Outcome{}, err
 	}
 	return Outcome{Again: again, Status: cluster.Status{
-		State: said, Bound: facts.Claim == volume.Bound, Progress: s.percent(said), Restarts: s.restarts(),
+		State: said, Bound: facts.Claim == volume.Bound, Progress: message{s}.percent(said), Restarts: s.restarts(),
 	}}, nil
 }
 
@@ -192,7 +192,7 @@ func (s *Seen) refusal(a volume.Action, err error) (state.State, bool) {
 	default:
 		return state.State{}, false
 	}
-	said := s.named(state.Of(reason))
+	said := message{s}.named(state.Of(reason))
 	said.Detail = err.Error()
 	if exceeded {
 		said.Detail = quota

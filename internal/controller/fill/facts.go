@@ -21,7 +21,7 @@ import (
 // Facts returns what a decision needs to know of what was seen.
 func (s *Seen) Facts() volume.Facts {
 	f := volume.Facts{
-		Claim: s.claimFact(), Data: s.dataFact(), Flow: s.flow(), Origin: s.clone.Origin(), Worker: s.workerFact(),
+		Claim: observedClaim{s}.claimFact(), Data: s.dataFact(), Flow: s.flow(), Origin: s.clone.Origin(), Worker: s.workerFact(),
 		RetryDue: !s.now.Before(s.nextTry()), Access: s.access,
 	}
 	if s.small != "" && f.Origin != volume.Unfit {
@@ -39,13 +39,16 @@ func (s *Seen) flow() volume.Flow {
 		return volume.Upload
 	case src.PVC != nil, src.Snapshot != nil:
 		return s.clone.Flow()
-	case s.staged():
+	case stages{s}.staged():
 		return volume.Staged
 	}
 	return volume.Import
 }
 
-func (s *Seen) claimFact() volume.Claim {
+// observedClaim makes the facts about the claim of an order and its volume.
+type observedClaim struct{ *Seen }
+
+func (s observedClaim) claimFact() volume.Claim {
 	switch {
 	case s.moved:
 		return volume.Following
@@ -73,20 +76,20 @@ func (s *Seen) claimFact() volume.Claim {
 
 // ofEarlier reports whether the claim is that of a DataVolume of this name that was deleted. It is garbage-collected, but does
 // not say so yet.
-func (s *Seen) ofEarlier() bool {
+func (s observedClaim) ofEarlier() bool {
 	_, is := s.order.For.(*cdiv1.DataVolume)
 	return is && clonesource.OfEarlierVolume(s.claim, s.order.Name, s.order.For.GetUID())
 }
 
 // awaitsPopulator reports whether the claim of a volume names one of our sources and is bound, and is filled in place only now.
-func (s *Seen) awaitsPopulator() bool {
+func (s observedClaim) awaitsPopulator() bool {
 	external := s.order.Spec.Source == nil && s.order.Spec.SourceRef == nil
 	return external && !s.order.itself(s.claim) && clonesource.PopulatedByUs(s.claim) && s.claim.Annotations[names.PopulatedFor] == "" &&
 		s.claim.Annotations[names.PodPhase] != string(corev1.PodSucceeded)
 }
 
 // unboundFact returns the one home of WaitForFirstConsumer on the data side.
-func (s *Seen) unboundFact() volume.Claim {
+func (s observedClaim) unboundFact() volume.Claim {
 	_, immediate := s.order.Annotations[names.Immediate]
 	switch {
 	case !s.waits(), s.order.Placed:
@@ -98,10 +101,10 @@ func (s *Seen) unboundFact() volume.Claim {
 }
 
 // waits reports whether the claim's class binds it when it has a consumer.
-func (s *Seen) waits() bool { return claim.Waits(s.class) }
+func (s observedClaim) waits() bool { return claim.Waits(s.class) }
 
 // strangerFact returns the fact about a claim that this volume does not own.
-func (s *Seen) strangerFact() volume.Claim {
+func (s observedClaim) strangerFact() volume.Claim {
 	if metav1.GetControllerOf(s.claim) != nil {
 		return volume.Foreign
 	}
@@ -120,7 +123,7 @@ func (s *Seen) strangerFact() volume.Claim {
 }
 
 // unusable returns which property that the volume asks for an existing claim lacks, or "".
-func (s *Seen) unusable() string {
+func (s observedClaim) unusable() string {
 	if asked := s.asked(); !asked.IsZero() {
 		has := s.claim.Spec.Resources.Requests[corev1.ResourceStorage]
 		if has.Cmp(asked) < 0 {
@@ -152,12 +155,12 @@ func (s *Seen) dataFact() volume.Data {
 		return volume.Present
 	case s.claim.Annotations[names.Fatal] == "true":
 		return volume.Condemned
-	case s.found():
+	case observedClaim{s}.found():
 		return volume.Found
-	case s.unwritable() != "":
+	case observedClaim{s}.unwritable() != "":
 		return volume.Unknown
 	}
-	return s.stageFact()
+	return stages{s}.stageFact()
 }
 
 func (s *Seen) workerFact() volume.Worker {

@@ -125,7 +125,7 @@ func (e *Engine) observeMoved(ctx context.Context, s *Seen) error {
 
 // target returns the facts about the claim that cloning needs.
 func (s *Seen) target() cloning.Target {
-	fact := s.claimFact()
+	fact := observedClaim{s}.claimFact()
 	return cloning.Target{
 		Claim: s.claim, Class: s.class, Wanted: &s.wanted, Vague: s.claim == nil && s.lacks != nil, Block: s.block(),
 		Recorded: s.dataFact() != volume.None, Grown: s.claim != nil && s.outgrown(),

@@ -16,8 +16,11 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
+// message makes the texts of a volume's status from what was seen.
+type message struct{ *Seen }
+
 // state returns a decided state with its message filled in.
-func (s *Seen) state(reason state.Reason, f volume.Facts) state.State {
+func (s message) state(reason state.Reason, f volume.Facts) state.State {
 	said := s.named(state.Of(reason))
 	said.Detail = s.detail(f)
 	switch {
@@ -32,7 +35,7 @@ func (s *Seen) state(reason state.Reason, f volume.Facts) state.State {
 }
 
 // pullFailed reports whether the worker could not get the container image that it was to import from its registry.
-func (s *Seen) pullFailed() bool {
+func (s message) pullFailed() bool {
 	if s.source == nil || s.source.Registry == nil || s.report == nil {
 		return false
 	}
@@ -46,7 +49,7 @@ func (s *Seen) pullFailed() bool {
 // ofPopulator returns what is reported of a volume whose claim names a data source of its own, as CDI makes claims: the claim is
 // filled by its populator, and the volume shows its progress. The claim's mark of completion is not enough: a claim without a
 // volume has no data, whatever was written on it.
-func (s *Seen) ofPopulator(said state.State, f volume.Facts) state.State {
+func (s message) ofPopulator(said state.State, f volume.Facts) state.State {
 	if f.Claim != volume.Unbound || f.Data != volume.Unknown || s.order.itself(s.claim) || !clonesource.PopulatedByUs(s.claim) {
 		return said
 	}
@@ -58,7 +61,7 @@ func (s *Seen) ofPopulator(said state.State, f volume.Facts) state.State {
 
 // mismatched reports whether the transfer was given up because of its checksum, as the worker says or, once it is gone, the
 // claim.
-func (s *Seen) mismatched(f volume.Facts) bool {
+func (s message) mismatched(f volume.Facts) bool {
 	if f.Data == volume.Condemned && s.claim != nil {
 		return s.claim.Annotations[names.RunReason] == string(state.Mismatched)
 	}
@@ -73,7 +76,7 @@ func (s *Seen) runReason() state.Run {
 	return state.Broken
 }
 
-func (s *Seen) named(said state.State) state.State {
+func (s message) named(said state.State) state.State {
 	said.Claim, said.Source = s.order.Name, render.Describe(s.source)
 	if b := s.clone.Backup(); b != nil {
 		said.Source = b.String()
@@ -82,12 +85,12 @@ func (s *Seen) named(said state.State) state.State {
 }
 
 // detail returns the text for the message's {detail}: the fact that a person needs in this state.
-func (s *Seen) detail(f volume.Facts) string {
+func (s message) detail(f volume.Facts) string {
 	switch {
 	case f.Claim == volume.Incomplete && s.lacks != nil && f.Origin == volume.Usable:
 		return s.lacks.Error()
 	case f.Claim == volume.Unusable:
-		return s.unusable()
+		return observedClaim{s.Seen}.unusable()
 	case f.Origin == volume.Larger:
 		return s.small
 	case f.Origin == volume.Busy && f.Worker != volume.NoWorker:
@@ -103,7 +106,7 @@ func (s *Seen) detail(f volume.Facts) string {
 	case (f.Claim == volume.Unbound || f.Claim == volume.Absent) && f.Origin == volume.Busy:
 		return s.clone.Reason() // the pod that uses the source is not why there is no volume yet
 	case f.Data == volume.Unknown && f.Worker == volume.NoWorker && s.claim != nil:
-		return s.unwritable()
+		return observedClaim{s.Seen}.unwritable()
 	}
 	switch why := s.workerDetail(f); {
 	case why != "":
@@ -116,7 +119,7 @@ func (s *Seen) detail(f volume.Facts) string {
 	return ""
 }
 
-func (s *Seen) workerDetail(f volume.Facts) string {
+func (s message) workerDetail(f volume.Facts) string {
 	switch f.Worker {
 	case volume.Failed:
 		try := s.attempt() + 1
@@ -146,14 +149,14 @@ func (s *Seen) workerDetail(f volume.Facts) string {
 		if s.progress != nil && s.progress.Trouble != "" {
 			return "the last upload failed: " + s.progress.Trouble
 		}
-		return joined(s.earlyText(), s.failedBefore())
+		return joined(earlyUse{s.Seen}.earlyText(), s.failedBefore())
 	case volume.NoWorker, volume.Done, volume.Retained:
 	}
 	return ""
 }
 
 // failedBefore returns why the try before this one failed: a person who looks while the next is under way wants to know too.
-func (s *Seen) failedBefore() string {
+func (s message) failedBefore() string {
 	tries := s.restarts()
 	if tries == 0 || s.claim.Annotations[names.RunMessage] == "" {
 		return ""
@@ -182,7 +185,7 @@ func (s *Seen) lastError() string {
 }
 
 // percent returns what the progress column shows.
-func (s *Seen) percent(said state.State) cdiv1.DataVolumeProgress {
+func (s message) percent(said state.State) cdiv1.DataVolumeProgress {
 	switch {
 	case said.Reason == state.PrePopulated:
 		return "N/A" // nothing was transferred

@@ -19,7 +19,9 @@ func TestLastErrorStaysInSight(t *testing.T) {
 	s := &Seen{claim: claim}
 	for _, worker := range []volume.Worker{volume.Pending, volume.Running} {
 		for _, stage := range []state.Stage{state.Scheduled, state.InProgress} {
-			text := func() string { return s.state(state.Import.Reason(stage), volume.Facts{Worker: worker}).Text() }
+			text := func() string {
+				return message{s}.state(state.Import.Reason(stage), volume.Facts{Worker: worker}).Text()
+			}
 			claim.Annotations = map[string]string{}
 			if got := text(); strings.Contains(got, "try") {
 				t.Errorf("%s, first try: %q", stage, got)
@@ -38,7 +40,7 @@ func TestChecksumErrorIsNamed(t *testing.T) {
 	for reason, want := range map[task.Reason]string{task.ChecksumMismatch: "ChecksumError", task.BadImage: "Error"} {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
 		s := &Seen{claim: claim, report: &task.Report{Reason: reason, Detail: "why"}}
-		say := func(f volume.Facts) state.State { return s.state(state.Import.Reason(state.GivenUp), f) }
+		say := func(f volume.Facts) state.State { return message{s}.state(state.Import.Reason(state.GivenUp), f) }
 		if got := say(volume.Facts{Worker: volume.Fatal}); got.RunReason() != want || got.Reason != "ImportFailed" {
 			t.Errorf("%s: Running says %s, the event %s", reason, got.RunReason(), got.Reason)
 		}

@@ -24,7 +24,7 @@ func (s *Seen) saidElsewhere(phase corev1.PodPhase) bool {
 		return !s.order.itself(s.claim)
 	case corev1.PodRunning:
 		_, told := s.order.For.(*cdiv1.DataVolume)
-		return told && s.role() != render.RoleUpload && !s.serves()
+		return told && s.role() != render.RoleUpload && !earlyUse{s}.serves()
 	}
 	return false
 }
@@ -67,7 +67,7 @@ func (e *Engine) show(ctx context.Context, s *Seen) error {
 	}
 	return e.mark(ctx, s, func(m marks) {
 		m[names.PodPhase] = string(phase)
-		s.markServed(m)
+		earlyUse{s}.markServed(m)
 		if s.role() == render.RoleUpload {
 			m[names.PodReady] = strconv.FormatBool(phase == corev1.PodRunning)
 		}

@@ -15,14 +15,17 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// staged: the volume is imported in stages. What is complete is recorded on the claim: a stage is never brought twice.
-func (s *Seen) staged() bool {
+// stages handles an import in stages, each of which brings the changes since the one before.
+type stages struct{ *Seen }
+
+// staged reports whether the volume is imported in stages. Complete stages are recorded on the claim, so that none is imported twice.
+func (s stages) staged() bool {
 	kind, _ := importsource.Of(s.source)
 	return kind != nil && len(s.order.Spec.Checkpoints) > 0
 }
 
-// nextStage is the first stage that is not complete; nil: all are.
-func (s *Seen) nextStage() *cdiv1.DataVolumeCheckpoint {
+// nextStage returns the first stage that is not complete; nil: all are.
+func (s stages) nextStage() *cdiv1.DataVolumeCheckpoint {
 	for i, c := range s.order.Spec.Checkpoints {
 		if _, copied := s.claim.Annotations[names.CheckpointCopied+c.Current]; !copied {
 			return &s.order.Spec.Checkpoints[i]
@@ -32,7 +35,7 @@ func (s *Seen) nextStage() *cdiv1.DataVolumeCheckpoint {
 }
 
 // stageFact returns the state of the stages, from their record.
-func (s *Seen) stageFact() volume.Data {
+func (s stages) stageFact() volume.Data {
 	switch {
 	case !s.staged() || s.nextStage() != nil:
 		return volume.None
@@ -43,7 +46,7 @@ func (s *Seen) stageFact() volume.Data {
 }
 
 // aim makes the worker of an import in stages, and its task, that of the next one.
-func (s *Seen) aim(w *render.Worker, t *task.Task) error {
+func (s stages) aim(w *render.Worker, t *task.Task) error {
 	c := s.nextStage()
 	if !s.staged() || c == nil {
 		return nil
@@ -63,7 +66,7 @@ func (s *Seen) aim(w *render.Worker, t *task.Task) error {
 }
 
 // stageDone records the stage that the worker brought.
-func (s *Seen) stageDone(m marks) {
+func (s stages) stageDone(m marks) {
 	current := s.worker.Annotations[names.CheckpointCurrent]
 	m[names.CheckpointCopied+current] = string(s.worker.UID)
 	m[names.CheckpointCurrent], m[names.CheckpointPrevious] = current, s.worker.Annotations[names.CheckpointPrevious]
@@ -71,7 +74,7 @@ func (s *Seen) stageDone(m marks) {
 }
 
 // stagesDone records that there are no more.
-func (s *Seen) stagesDone(m marks) {
+func (s stages) stagesDone(m marks) {
 	if !s.staged() {
 		return
 	}

@@ -19,7 +19,7 @@ func TestStagesOutOfOrder(t *testing.T) {
 		s.claim.Annotations = map[string]string{names.CheckpointCopied + "full": "pod", names.CheckpointCurrent: "full"}
 		s.order.Spec.Checkpoints = []cdiv1.DataVolumeCheckpoint{{Current: "full"}, {Previous: previous, Current: "one"}}
 		w, k := render.Worker{Annotations: map[string]string{}}, task.Task{Source: task.Source{HTTP: &task.HTTP{URL: "http://images/disks/?key=1"}}, Early: true}
-		err := s.aim(&w, &k)
+		err := stages{s}.aim(&w, &k)
 		switch {
 		case wrong != "":
 			if err == nil || !strings.Contains(err.Error(), wrong) {

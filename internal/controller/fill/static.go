@@ -125,7 +125,7 @@ func madeFor(pv *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) bool 
 }
 
 // free reports whether the volume was there for any claim that asked for one like it, which is how static volumes are handed out.
-func (s *Seen) free() bool {
+func (s observedClaim) free() bool {
 	var reserved []string
 	if list := s.claim.Annotations[names.VolumeList]; list != "" && json.Unmarshal([]byte(list), &reserved) != nil {
 		return false // a list that cannot be read may have named it
@@ -134,7 +134,7 @@ func (s *Seen) free() bool {
 }
 
 // volumeNamed reports whether the claim is made for a volume that the user named.
-func (s *Seen) volumeNamed() bool {
+func (s observedClaim) volumeNamed() bool {
 	switch spec := s.order.Spec; {
 	case s.order.itself(s.claim):
 		return s.claim.Spec.VolumeName != "" && s.claim.Annotations[names.BoundByKube] != "yes"
@@ -147,7 +147,7 @@ func (s *Seen) volumeNamed() bool {
 }
 
 // found reports whether the claim keeps the contents that it has.
-func (s *Seen) found() bool {
+func (s observedClaim) found() bool {
 	if s.order.keeps(s.claim) || s.filled && s.worker == nil {
 		return true
 	}
@@ -156,7 +156,7 @@ func (s *Seen) found() bool {
 }
 
 // unwritable returns why no worker may write to the claim, and what to do about it; "" if one may.
-func (s *Seen) unwritable() string {
+func (s observedClaim) unwritable() string {
 	switch {
 	case s.order.itself(s.claim) && s.claim.Annotations[names.MayFill] != names.Filled:
 		return "" // the claim's author ordered it, on the claim itself

@@ -41,12 +41,12 @@ func (e *Engine) transfer(s *Seen) (render.Worker, error) {
 	t := task.Task{
 		Version: task.Version, Volume: s.order.Namespace + "/" + s.order.Name, Claim: string(s.claim.UID),
 		Source: from.Source, Checksum: from.Checksum, Raw: s.order.Annotations[names.Contents] == names.ContentsRaw,
-		Early: s.bootsEarly() && s.late() == "",
+		Early: earlyUse{s}.bootsEarly() && earlyUse{s}.late() == "",
 		Target: task.Target{
 			Path: disk.TargetPath(content), Content: content, Size: s.diskSize(), Preallocate: s.preallocate(),
 		},
 	}
-	err := s.aim(&w, &t)
+	err := stages{s}.aim(&w, &t)
 	w.Task = t
 	return w, err
 }

@@ -54,7 +54,7 @@ func TestImagePullFailed(t *testing.T) {
 		"stopped, half-read": {registry, task.Interrupted, "Error"},
 	} {
 		s := &Seen{source: row.source, claim: &corev1.PersistentVolumeClaim{}, worker: &corev1.Pod{}, report: &task.Report{Reason: row.reason, Detail: "why"}}
-		said := s.state(state.Import.Reason(state.Retrying), volume.Facts{Worker: volume.Failed})
+		said := message{s}.state(state.Import.Reason(state.Retrying), volume.Facts{Worker: volume.Failed})
 		if said.RunReason() != row.want || said.Reason != "ImportRetrying" {
 			t.Errorf("%s: Running says %s, the event %s", name, said.RunReason(), said.Reason)
 		}
