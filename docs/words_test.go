@@ -25,6 +25,14 @@ var stiff = map[string]string{
 	`whom the order`:              `"the order's owner"`,
 	`is gone on with`:             `"is continued"`,
 	`says of \w+ whether`:         `"reports whether"`,
+	`somebody`:                    `the role: "a user", "another program", "a client"`,
+	`heard of`:                    `"has", "knows": "the cache does not have it yet"`,
+	`(is|are) who`:                `"is the user that", "names the user that"`,
+	`for good`:                    `"permanently"`,
+	`(came|comes) of (it|this)`:   `"the result of"`,
+	`becomes of`:                  `"happens to", "the state of"`,
+	`lets? go of`:                 `"releases", "closes"`,
+	`gone on with`:                `"continued"`,
 }
 
 // rebuilt are folders whose code is being moved; they are looked at when it has its place.

@@ -51,7 +51,7 @@ func (n *Namespace) Close() {
 	_ = exec.Command("ip", "netns", "del", n.name).Run()
 }
 
-// Plain returns a command that runs QEMU by hand, in the same namespace and as the same user.
+// Plain returns a command that runs QEMU manually, in the same namespace and as the same user.
 func (n *Namespace) Plain(args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", n.name, "setpriv", "--reuid=" + User, "--regid=" + User, "--clear-groups", "qemu-system-x86_64"}, args...)...)
 }

@@ -129,7 +129,7 @@ func export(socket string) []string {
 	}
 }
 
-// startPlain runs QEMU by hand with the same block nodes.
+// startPlain runs QEMU manually with the same block nodes.
 func (b *bench) startPlain(ctx context.Context, t target, blockdevs []string) (s *side, err error) {
 	dir, err := beside.Room(b.dir, "plain")
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/berth-vm/berth/internal/token"
 )
 
-// bed holds the things that every run needs: files to send, certificates, a token.
-type bed struct {
+// fixture holds the things that every run needs: files to send, certificates, a token.
+type fixture struct {
 	dir, worker         string
 	rawFile, sparseFile string
 	tls                 string // directory
@@ -34,8 +34,8 @@ type bed struct {
 
 var theClaim = token.Claim{Namespace: "bench", Name: "disk", UID: "bench"}
 
-func prepare(dir string, o options) (*bed, error) {
-	b := &bed{dir: dir, worker: o.worker, rawFile: filepath.Join(dir, "raw.img"), sparseFile: filepath.Join(dir, "sparse.img"),
+func prepare(dir string, o options) (*fixture, error) {
+	b := &fixture{dir: dir, worker: o.worker, rawFile: filepath.Join(dir, "raw.img"), sparseFile: filepath.Join(dir, "sparse.img"),
 		tls: filepath.Join(dir, "tls")}
 	var err error
 	if b.self, err = os.Executable(); err != nil {
@@ -51,7 +51,7 @@ func prepare(dir string, o options) (*bed, error) {
 }
 
 // images makes a file of data, and one in which the same data lies in pieces with holes between them.
-func (b *bed) images(o options) error {
+func (b *fixture) images(o options) error {
 	solid, err := os.Create(b.rawFile)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (b *bed) images(o options) error {
 	return holey.Truncate(size)
 }
 
-func (b *bed) keys() error {
+func (b *fixture) keys() error {
 	now := time.Now()
 	a, err := pki.New("bench", now, time.Hour)
 	if err != nil {
@@ -141,7 +141,7 @@ func start(ctx context.Context, program string, args ...string) (address string,
 }
 
 // upload sends a file through the proxy to a worker.
-func (b *bed) upload(ctx context.Context, file string) (time.Duration, error) {
+func (b *fixture) upload(ctx context.Context, file string) (time.Duration, error) {
 	target := filepath.Join(b.dir, "disk.img")
 	doc, err := json.Marshal(task.Task{
 		Version: task.Version, Volume: "bench", Target: task.Target{Path: target, Content: task.Disk},
@@ -177,7 +177,7 @@ func (b *bed) upload(ctx context.Context, file string) (time.Duration, error) {
 }
 
 // plain sends a file over TLS to a process that writes it to a file.
-func (b *bed) plain(ctx context.Context) (time.Duration, error) {
+func (b *fixture) plain(ctx context.Context) (time.Duration, error) {
 	target := filepath.Join(b.dir, "disk.img")
 	server, end, err := start(ctx, b.self, "sink", b.tls, target)
 	if err != nil {
@@ -194,7 +194,7 @@ func (b *bed) plain(ctx context.Context) (time.Duration, error) {
 }
 
 // time runs a client to its end.
-func (b *bed) time(ctx context.Context, args ...string) (time.Duration, error) {
+func (b *fixture) time(ctx context.Context, args ...string) (time.Duration, error) {
 	if out, err := exec.CommandContext(ctx, "sync").CombinedOutput(); err != nil { // what others left is not this one's business
 		return 0, fmt.Errorf("sync: %w: %s", err, out)
 	}

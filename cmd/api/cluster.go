@@ -115,7 +115,7 @@ func (c *theCluster) Ask(ctx context.Context, i *kubevirt.VirtualMachineInstance
 	return c.pods.Ask(ctx, pod, verb)
 }
 
-// Open runs a verb of the launcher's that goes on as a connection to the guest.
+// Open runs a verb of the launcher's that continues as a connection to the guest.
 func (c *theCluster) Open(ctx context.Context, i *kubevirt.VirtualMachineInstance, verb, what string) (io.ReadWriteCloser, launcherapi.Said, error) {
 	pod, err := c.launcher(ctx, i)
 	if err != nil {

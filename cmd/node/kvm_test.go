@@ -95,8 +95,8 @@ func TestKVMThatIsNone(t *testing.T) {
 	}
 }
 
-// TestNoKVMToOffer: an agent on a node whose KVM does not work, or that has none, goes on and says why; the node is told of a device that runs no
-// guest, and not of one that is missing. Here "try" is this test's own program, which knows no such verb.
+// TestNoKVMToOffer: an agent on a node whose KVM does not work, or that has none, continues and says why; the node is told of a
+// device that runs no guest, and not of one that is missing. Here "try" is this test's own program, which knows no such verb.
 func TestNoKVMToOffer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -14,7 +14,7 @@ func (a *app) removeVolume() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "removevolume VM --volume-name NAME", Short: "Remove a volume from a running virtual machine",
 		Example: a.examples(`
-  # Remove the volume data from machine web, for good
+  # Remove the volume data from machine web, permanently
   virtctl removevolume web --volume-name=data --persist`),
 		Args: cobra.ExactArgs(1), ValidArgsFunction: a.names(machines),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -57,7 +57,7 @@ func (a *app) takeover() *cobra.Command {
 	s.DurationVar(&o.Timeout, "timeout", 30*time.Minute, "give up waiting after this time, for what CDI is filling too; run again to go on")
 	cmd.AddCommand(&cobra.Command{
 		Use: "check", Short: "Say what a takeover would do, and change nothing",
-		Long: "List CDI's programs, every volume and every claim that CDI fills, and what becomes of each: taken, finished by CDI first, or refused and\n" +
+		Long: "List CDI's programs, every volume and every claim that CDI fills, and what happens to each: taken, finished by CDI first, or refused and\n" +
 			"why. Ends with an error if something is refused. Nothing is changed.",
 		Example: a.examples("  # What stands in the way?\n  virtctl takeover check"),
 		Args:    cobra.NoArgs,

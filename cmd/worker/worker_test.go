@@ -106,7 +106,7 @@ func newValve(t *testing.T, to string) *valve {
 	return v
 }
 
-// hold makes the next n bytes pass and then waits. What was held back before goes on.
+// hold makes the next n bytes pass and then waits. What was held back before continues.
 func (v *valve) hold(n int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -225,7 +225,7 @@ func fetch(url, to string) task.Task {
 		Target: task.Target{Path: to, Content: task.Disk}}
 }
 
-// TestKilled kills the worker with SIGKILL after so many bytes came to it; the next one must go on and make the same disk.
+// TestKilled kills the worker with SIGKILL after so many bytes came to it; the next one must continue and make the same disk.
 func TestKilled(t *testing.T) {
 	raw := disk(64 << 20)
 	for kind, c := range map[string]struct {

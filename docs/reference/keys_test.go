@@ -218,7 +218,7 @@ func TestKeysOfThePolicy(t *testing.T) {
 	}
 }
 
-// TestNoStateTellsToFakeAFact: no message advises a user to set by hand an annotation that says that a claim is filled.
+// TestNoStateTellsToFakeAFact: no message advises a user to set manually an annotation that says that a claim is filled.
 func TestNoStateTellsToFakeAFact(t *testing.T) {
 	text, err := os.ReadFile("states.md")
 	if err != nil {

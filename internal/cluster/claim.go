@@ -55,7 +55,7 @@ func (w *Writer) ReportClaim(ctx context.Context, c *corev1.PersistentVolumeClai
 	old, before := c.Annotations, c.Annotations[AnnState]
 	if found, ok := w.said.Load(key); ok && found.(claimSaying).uid == c.UID {
 		last := found.(claimSaying)
-		before = last.annotations[AnnState] // also when the cache has not heard of it: nothing is said twice
+		before = last.annotations[AnnState] // also when the cache does not have it yet, so that no event is sent twice
 		if last.about == c.ResourceVersion {
 			old = last.annotations
 		}

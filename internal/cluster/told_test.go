@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// TestTurn: a change that is seen again before the cache has heard of it is told once; one that comes back is told again.
+// TestTurn: a change that is seen again before it is in the cache is reported once; one that comes back is reported again.
 func TestTurn(t *testing.T) {
 	recorder := events.NewFakeRecorder(10)
 	w := New(nil, recorder, nil)

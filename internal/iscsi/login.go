@@ -81,7 +81,7 @@ func (l *login) step(p *pdu) (a *pdu, done bool, err error) {
 	return a, false, err
 }
 
-// negotiate returns what to say, and the stage that follows; -1 if this one goes on.
+// negotiate returns what to say, and the stage that follows; -1 if this one continues.
 func (l *login) negotiate(p *pdu) (out []string, next int, err error) {
 	if l.round++; l.round > loginRounds {
 		return nil, 0, refuse(badRequest, "more than %d messages", loginRounds)

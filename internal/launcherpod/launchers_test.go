@@ -70,7 +70,7 @@ func launcher(migration types.UID, changes ...change) *corev1.Pod {
 	return p
 }
 
-// What becomes of launchers.
+// The phases of launchers.
 
 func ready(p *corev1.Pod) {
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}

@@ -31,7 +31,7 @@ var rows = []struct {
 	{describe("berth_layers_made_total", "Layers that were converted"), prometheus.CounterValue, func(c layercache.Counts) int64 { return c.Made }},
 	{describe("berth_layers_shared_total", "Layers that a machine was given and that were there already"), prometheus.CounterValue,
 		func(c layercache.Counts) int64 { return c.Shared }},
-	{describe("berth_layers_evicted_total", "Layers that were removed to make room, or because somebody had locked them"), prometheus.CounterValue,
+	{describe("berth_layers_evicted_total", "Layers that were removed to make room, or because another program had locked them"), prometheus.CounterValue,
 		func(c layercache.Counts) int64 { return c.LetGo }},
 	{describe("berth_layers_refused_total", "Machines that were refused, and made their layers themselves"), prometheus.CounterValue,
 		func(c layercache.Counts) int64 { return c.Refused }},

@@ -60,7 +60,8 @@ func Serve(address string, log *slog.Logger, measured ...prometheus.Collector) (
 	return Server{Address: address, From: Registry(measured...), Log: log}.Serve()
 }
 
-// Serve listens until the function that it returns is called. A server that fails later says so in the log: what the program is for goes on.
+// Serve listens until the function that it returns is called. A server that fails later says so in the log: what the program is
+// for continues.
 func (s Server) Serve() (end func(), err error) {
 	handler := Handler(s.From)
 	if s.TLS != "" {

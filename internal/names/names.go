@@ -142,5 +142,5 @@ var PassedOn = []string{
 }
 
 // RestoreFinalizer keeps a VirtualMachineRestore that has made volumes until they have their names or are gone. A restore that is
-// deleted goes on until then, and its machine waits.
+// deleted continues until then, and its machine waits.
 const RestoreFinalizer = "snapshot.kubevirt.io/vmrestore-protection"

@@ -175,7 +175,7 @@ func cephCSI(s *corev1.CSIPersistentVolumeSource) bool {
 	return strings.HasSuffix(s.Driver, "rbd.csi.ceph.com")
 }
 
-// cephImage returns the image of a volume of ceph-csi. The image of a volume that was made by hand is its handle.
+// cephImage returns the image of a volume of ceph-csi. The image of a volume that was made manually is its handle.
 func cephImage(s *corev1.CSIPersistentVolumeSource) (pool, namespace, image string) {
 	a := s.VolumeAttributes
 	image = a["imageName"]

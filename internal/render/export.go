@@ -60,7 +60,7 @@ type Export struct {
 	Settings        Settings
 }
 
-// Pod is the server. It goes on until it is deleted.
+// Pod is the server. It continues until it is deleted.
 func (e Export) Pod() (*corev1.Pod, error) {
 	t := task.Export{Version: task.Version, Listen: fmt.Sprintf(":%d", ExportPort), TLSDir: TLSDir, TokenDir: exportTokens}
 	var disks []Disk

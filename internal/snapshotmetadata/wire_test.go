@@ -19,7 +19,7 @@ import (
 	meta "github.com/berth-vm/berth/internal/snapshotmetadata"
 )
 
-// TestWire: the bytes are those of upstream's schema: these were written by hand from its field numbers.
+// TestWire: the bytes are those of upstream's schema: these were written manually from its field numbers.
 func TestWire(t *testing.T) {
 	t.Parallel()
 	for want, m := range map[string]protoadapt.MessageV1{

@@ -27,7 +27,7 @@ type EvacuationRow struct {
 // The first words of those that a move follows are upstream's: its clients look for them.
 var evacuationTable = []EvacuationRow{
 	{Reason: EvacuationAsked, Message: `Eviction triggered evacuation of VMI "{name}": its guest moves to another node; ask again until the pod is gone`},
-	{Reason: EvacuationMoving, Message: "the guest is moved to another node, because somebody asked for its pod to be evicted: {detail}"},
+	{Reason: EvacuationMoving, Message: "the guest is moved to another node, because the eviction of its pod was requested: {detail}"},
 	{Reason: EvacuationResting, Warn: true,
 		Message: "the guest is to leave its node and could not be moved; it is tried again: {detail}"},
 	{Reason: EvacuationStarting, Message: `VMI "{name}" is being started, and is moved once it runs; if it does not come up, stop it: virtctl stop`},

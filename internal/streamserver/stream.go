@@ -76,7 +76,7 @@ func New(c Config) (*Server, error) {
 // Listeners are the listeners of the server's protocols; only the first is needed.
 type Listeners struct{ ISCSI, NBD, Volume, Health net.Listener }
 
-// Run serves until ctx ends, or one of its parts cannot go on.
+// Run serves until ctx ends, or one of its parts cannot continue.
 func (s *Server) Run(ctx context.Context, l Listeners) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -181,12 +181,12 @@ func (s *Server) watch(d *lun) {
 		d.disk.Settled()
 	}
 	if at := d.disk.State(); at.Proven || at.Condemned != nil {
-		s.log("LUN %d: %s", d.number, word(d.disk))
+		s.log("LUN %d: %s", d.number, verification(d.disk))
 	}
 }
 
-// word describes the verification state of a disk's bytes.
-func word(d *transfer.Streamed) string {
+// verification describes the verification state of a disk's bytes.
+func verification(d *transfer.Streamed) string {
 	switch at := d.State(); {
 	case at.Condemned != nil:
 		return fmt.Sprintf("answers no more: %v", at.Condemned)

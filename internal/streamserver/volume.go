@@ -124,7 +124,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 		case d.disk == nil:
 			line, status = line+d.err.Error(), http.StatusServiceUnavailable
 		default:
-			line += word(d.disk)
+			line += verification(d.disk)
 		}
 		lines = append(lines, strings.ReplaceAll(line, "\n", " "))
 	}

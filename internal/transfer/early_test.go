@@ -263,8 +263,8 @@ func TestFetchedFirst(t *testing.T) {
 	wantBytes(t, u.task.Target.Path, image)
 }
 
-// TestBadSourceOfAGuest: a disk that a guest has used is neither begun again nor thrown away, whatever becomes of its source, and
-// there is word of it.
+// TestBadSourceOfAGuest: a disk that a guest has used is neither begun again nor deleted, whatever happens to its source, and a
+// notice is left.
 func TestBadSourceOfAGuest(t *testing.T) {
 	t.Parallel()
 	image := noise(4<<20, 9)

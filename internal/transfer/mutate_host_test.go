@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/task"
 )
 
-// mutations returns how many changed files there are of each real one; BERTH_MUTATIONS asks for more by hand.
+// mutations returns how many changed files there are of each real one; BERTH_MUTATIONS asks for more manually.
 func mutations(t *testing.T) int {
 	t.Helper()
 	const few = 60

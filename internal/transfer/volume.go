@@ -126,7 +126,7 @@ func (t *Transfer) copyFiles(ctx context.Context, dir *directory.Directory, disk
 	err := filetree.Read(ctx, &metered{in, t.meter}, dir)
 	_ = in.CloseWithError(errReader)
 	if wrote := <-written; wrote != nil && !errors.Is(wrote, errReader) {
-		return wrote // the reader has only heard of it
+		return wrote // the reader's error is only a consequence
 	}
 	return filetree.Broken(s.Local.Path, err)
 }

@@ -80,8 +80,8 @@ func (d *Decoder) Skip(n uint, first byte) {
 // Pending returns how many bits, fewer than 8, of the last byte consumed are not yet decoded.
 func (d *Decoder) Pending() uint { return d.nbits }
 
-// Inflate decodes the one stream at the front of src into dst, which has no history. It says how much of each it used.
-// With Full, dst is full and the stream goes on.
+// Inflate decodes the one stream at the front of src into dst, which has no history. It says how much of each it used. With Full,
+// dst is full and the stream continues.
 func (d *Decoder) Inflate(dst, src []byte) (n, consumed int, err error) {
 	d.Reset()
 	for {
@@ -124,9 +124,9 @@ func (d *Decoder) Zlib(dst, src []byte) (n, consumed int, err error) {
 	return n, consumed, err
 }
 
-// Decode continues with a stream. It writes behind dst[:op], which is the history that matches may reach back to, and says how
-// far it wrote and how much of src it used. With last set, src holds the end of the stream. After Block the decoder is at a place
-// from which another one can go on: see Pending and Skip.
+// Decode continues with a stream. It writes behind dst[:op], which is the history that matches may reach back to, and says how far
+// it wrote and how much of src it used. With last set, src holds the end of the stream. After Block the decoder is at a place from
+// which another one can continue: see Pending and Skip.
 func (d *Decoder) Decode(dst []byte, op int, src []byte, last bool) (int, int, Status, error) {
 	ip := 0
 	for {

@@ -19,9 +19,9 @@ const (
 	end         = 1 << 13
 )
 
-// Sizes of the tables. A root table is indexed by that many bits of the stream, longer codes go on in second tables. The
-// most entries that a complete set of codes can need is 2342 for 288 symbols behind 11 bits and 402 for 32 behind 8; the
-// arrays are the powers of two above, so that a masked index needs no bounds check.
+// Sizes of the tables. A root table is indexed by that many bits of the stream, longer codes continue in second tables. The most
+// entries that a complete set of codes can need is 2342 for 288 symbols behind 11 bits and 402 for 32 behind 8; the arrays are the
+// powers of two above, so that a masked index needs no bounds check.
 const (
 	litBits  = 11
 	litSize  = 4096

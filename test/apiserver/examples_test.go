@@ -67,7 +67,7 @@ func tryExample(t *testing.T, path string, o *unstructured.Unstructured) {
 		}
 	}
 	as := admin
-	if o.GetKind() == "VirtualMachine" { // a container is for somebody who may run pods
+	if o.GetKind() == "VirtualMachine" { // a container needs a user who may run pods
 		as = users["gina"]
 	}
 	if err := as.Create(t.Context(), o, client.DryRunAll, client.FieldValidation("Strict")); err != nil && !apierrors.IsAlreadyExists(err) {

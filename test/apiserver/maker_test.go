@@ -234,8 +234,8 @@ func TestContainerAnswers(t *testing.T) {
 	w.t = t
 }
 
-// TestContainerCrash: the controller dies after the container has made the volume and before it has heard of it; the next one asks again and
-// gets the same. Deleted, the machine stays until the container says that the volume is gone.
+// TestContainerCrash: the controller dies after the container has made the volume and before it has the answer; the next one asks
+// again and gets the same answer. Deleted, the machine stays until the container says that the volume is gone.
 func TestContainerCrash(t *testing.T) {
 	w := newWorkshop(t)
 	dying := make(chan struct{})

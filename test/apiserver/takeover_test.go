@@ -239,7 +239,7 @@ func (p *peer) start() (stop func()) {
 	return sync.OnceFunc(func() { cancel(); <-ended })
 }
 
-// TestTakeover: what CDI has filled stays as it is and is Succeeded for Berth too, what waits goes on, what is being filled is
+// TestTakeover: what CDI has filled stays as it is and is Succeeded for Berth too, what waits continues, what is being filled is
 // awaited, what Berth cannot continue with is refused before anything is changed; and CDI can be started again.
 func TestTakeover(t *testing.T) {
 	p := newPeer(t)

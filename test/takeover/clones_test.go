@@ -53,7 +53,8 @@ func (s *site) fillClones(shared *site, from *sources) {
 	}
 }
 
-// beginClone has CDI begin a clone of another namespace that cannot end before a pod there has let go of the source. It returns what ends the pod.
+// beginClone has CDI begin a clone of another namespace that cannot end before a pod there has stopped using the source. It
+// returns what ends the pod.
 func (s *site) beginClone(shared *site) (letGo func()) {
 	s.T.Helper()
 	shared.Start(framework.Pod{Name: "user", Script: "sleep 3600", Claims: []string{"origin"}})

@@ -2,8 +2,8 @@
 // use. ContainerVolume records what a container makes for a machine, and is written by the machine side alone. VolumeBackupSource is written by
 // users: a disk of a backup, for claims and DataVolumes to be filled with. MachineSchedule is written by users too: which machines are backed up when.
 //
-// It is data only; who may have a disk together with whom is in internal/decide/access, and which disk two names stand
-// for is in internal/identity.
+// It is data only; internal/decide/access says which holders may have a disk at the same time, and which disk two names stand for
+// is in internal/identity.
 //
 // +kubebuilder:object:generate=true
 // +groupName=berth.dev

@@ -91,7 +91,7 @@ const (
 	EvictNone                  EvictionStrategy = "None"                  // it is shut down
 	EvictLiveMigrate           EvictionStrategy = "LiveMigrate"           // it moves, and the drain waits; one that cannot move holds the drain up
 	EvictLiveMigrateIfPossible EvictionStrategy = "LiveMigrateIfPossible" // it moves, or is shut down if it cannot
-	EvictExternal              EvictionStrategy = "External"              // the drain waits until somebody else has seen to it
+	EvictExternal              EvictionStrategy = "External"              // the drain waits until another program has moved or stopped the guest
 )
 
 // Migrations are the settings of migrations, with the defaults filled in.

@@ -169,7 +169,7 @@ type VirtualMachineStatus struct {
 	PreferenceRef *InstancetypeStatusRef `json:"preferenceRef,omitempty"`
 	// SnapshotInProgress is the VirtualMachineSnapshot that is being taken.
 	SnapshotInProgress *string `json:"snapshotInProgress,omitempty"`
-	// RestoreInProgress is the VirtualMachineRestore that is going on.
+	// RestoreInProgress is the VirtualMachineRestore that is under way.
 	RestoreInProgress *string `json:"restoreInProgress,omitempty"`
 	// VolumeUpdateState reports the change of volumes that were changed while the machine runs.
 	VolumeUpdateState *VolumeUpdateState `json:"volumeUpdateState,omitempty"`

@@ -24,7 +24,7 @@ import "k8s.io/apimachinery/pkg/types"
 // hotpluggable: true) and spec.domain.devices.disks, under one name, or taken out of both.
 //
 // To pause and unpause a guest the aggregated API asks its launcher itself. It writes on the instance, as the annotation
-// AnnPaused, that it is about to, and what came of it. While it is there, the machine controller asks the launcher what is true
+// AnnPaused, that it is about to, and then the result. While it is there, the machine controller asks the launcher what is true
 // and says it.
 //
 // A client that adds a request uses a JSON patch that tests the metadata.resourceVersion it read, and tries again on a conflict.

@@ -51,7 +51,7 @@ type MigrationPolicySpec struct {
 	MaxDowntimeMs *int64 `json:"maxDowntimeMs,omitempty"`
 	// AllowPostCopy must be false: a guest that is on two nodes at once is lost if either of them is.
 	AllowPostCopy *bool `json:"allowPostCopy,omitempty"`
-	// AllowWorkloadDisruption must be false: a guest that cannot be sent in time goes on where it is.
+	// AllowWorkloadDisruption must be false: a guest that cannot be sent in time continues where it is.
 	AllowWorkloadDisruption *bool `json:"allowWorkloadDisruption,omitempty"`
 }
 

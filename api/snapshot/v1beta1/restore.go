@@ -40,7 +40,7 @@ type TargetReadinessPolicy string
 // The policies.
 const (
 	StopTarget      TargetReadinessPolicy = "StopTarget"      // stop it
-	WaitGracePeriod TargetReadinessPolicy = "WaitGracePeriod" // wait five minutes for somebody to stop it
+	WaitGracePeriod TargetReadinessPolicy = "WaitGracePeriod" // wait five minutes for a user to stop it
 	FailImmediate   TargetReadinessPolicy = "FailImmediate"
 	WaitEventually  TargetReadinessPolicy = "WaitEventually"
 )

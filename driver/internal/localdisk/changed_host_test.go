@@ -314,7 +314,7 @@ func (h *history) compare(base, target string) {
 	}
 }
 
-// delta asks in one stream, or in several that go on where the one before was left.
+// delta asks in one stream, or in several that continue where the one before was left.
 func (h *history) delta(base, target string) []span {
 	h.t.Helper()
 	r := &csi.GetMetadataDeltaRequest{BaseSnapshotId: base, TargetSnapshotId: target, MaxResults: int32(h.r.IntN(8))}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestCrashInUse ends the driver at every step of a volume's life in use, and goes on.
+// TestCrashInUse ends the driver at every step of a volume's life in use, and continues.
 func TestCrashInUse(t *testing.T) {
 	for mode, ability := range abilities() {
 		t.Run(mode, func(t *testing.T) {

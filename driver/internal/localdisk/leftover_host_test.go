@@ -217,7 +217,7 @@ func TestForgottenStaging(t *testing.T) {
 	f.deleted()
 }
 
-// TestCrashForgotten ends the driver at every step of taking away what was forgotten, and goes on.
+// TestCrashForgotten ends the driver at every step of taking away what was forgotten, and continues.
 func TestCrashForgotten(t *testing.T) {
 	everyStep(t, func(t *testing.T) string { return poolOn(t, "xfs", 2) }, func(v *victim) {
 		f := asKubelet(v.t, block())

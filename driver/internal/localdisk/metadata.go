@@ -96,7 +96,7 @@ func (p *pool) openSnapshot(handle string) (*openedSnapshot, error) {
 	return s, err
 }
 
-// openIn opens the snapshot in a directory. Record and image are of the same snapshot, whatever becomes of the directory's name.
+// openIn opens the snapshot in a directory. Record and image are of the same snapshot, even if the directory is renamed or removed.
 func openIn(path string) (*openedSnapshot, error) {
 	dir, err := os.OpenRoot(path)
 	if err != nil {

@@ -54,7 +54,7 @@ func Require(ctx context.Context, progress io.Writer, names []string) error {
 }
 
 func notInstalled(ctx context.Context, names []string) ([]string, error) {
-	// dpkg-query fails for a name it has never heard of, so all states are read and ours looked up.
+	// dpkg-query fails for an unknown name, so all states are read and ours looked up.
 	out, err := run(ctx, "", "dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\n")
 	if err != nil {
 		return nil, fmt.Errorf("list installed packages: %w", err)

@@ -26,8 +26,9 @@ const (
 	tickPace   = 10 * time.Millisecond
 )
 
-// churn is a disk that is written to all the time: block after block that a number chooses and fills. What every block of the disk is to hold is
-// remembered, also of those that were never written, so each can be compared while the writing goes on. The kernel remembers nothing of the disk.
+// churn is a disk that is written to all the time: block after block that a number chooses and fills. What every block of the disk
+// is to hold is remembered, also of those that were never written, so each can be compared while the writing continues. The kernel
+// remembers nothing of the disk.
 type churn struct {
 	disk *os.File
 	size int64

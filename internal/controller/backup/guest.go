@@ -16,8 +16,8 @@ import (
 
 // Guests has launchers hold the disks of their guests.
 type Guests interface {
-	// Order gives a launcher the order that make makes, and returns what came of it. Before the launcher has answered the error is
-	// probe.ErrNoAnswerYet, and done is called when it has; an answer is returned once. A *Refused is the launcher's own word.
+	// Order gives a launcher the order that make makes, and returns the answer. Before the launcher has answered the error is
+	// probe.ErrNoAnswerYet, and done is called when it has; an answer is returned once. A *Refused is an error of the launcher itself.
 	Order(launcher *corev1.Pod, of Question, make func(context.Context) (launcherapi.BackupOrder, error), done func()) (launcherapi.BackupMoment, error)
 }
 

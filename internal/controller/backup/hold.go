@@ -100,7 +100,7 @@ func (r *Reconciler) busy(ctx context.Context, s *seen, other string) error {
 
 // order makes the keys of a backup, and what the launcher is told. The worker's keys are in a Secret, which is made again with every order.
 func (r *Reconciler) order(ctx context.Context, s *seen) (launcherapi.BackupOrder, error) {
-	// A cache that has not heard of the worker yet would have the launcher trust keys that it does not hold.
+	// A stale cache without the worker would make the launcher trust keys that the worker does not have.
 	now, err := cluster.Owned[corev1.Pod](ctx, r.live, s.of.UID, s.of.Namespace, render.BackupWorker(s.of.Name))
 	if err != nil {
 		return launcherapi.BackupOrder{}, err

@@ -140,7 +140,7 @@ func (r *Reconciler) observeOthers(ctx context.Context, s *seen) error {
 
 // read makes a worker that reads the disks from their claims. It is begun from the start if it is killed: the machine may have run in between.
 func (r *Reconciler) read(ctx context.Context, s *seen) error {
-	// A cache that has not heard of the worker yet would have another moment than the worker.
+	// A stale cache without the worker would lead to another moment than the worker's.
 	now, err := cluster.Owned[corev1.Pod](ctx, r.live, s.of.UID, s.of.Namespace, render.BackupWorker(s.of.Name))
 	if err != nil {
 		return err

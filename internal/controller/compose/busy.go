@@ -20,7 +20,7 @@ type Busy struct {
 	Restore  *string
 }
 
-// observeBusy finds the snapshot and the restore that are going on.
+// observeBusy finds the snapshot and the restore that are under way.
 func (r *Reader) observeBusy(ctx context.Context, w *Machine) error {
 	var snapshots snapshotv1.VirtualMachineSnapshotList
 	if err := r.Read.Cached.List(ctx, &snapshots, client.InNamespace(w.Object.Namespace)); err != nil {
@@ -58,8 +58,8 @@ func (r *Reader) Restoring(ctx context.Context, w *Machine) (bool, error) {
 	return restore != nil, err
 }
 
-// RestoreOf is the restore of the machine that is going on; nil if there is none. One that was deleted goes on as long as its finalizer
-// is there: it may have replaced some of the machine's claims, and not all.
+// RestoreOf is the restore of the machine that is under way; nil if there is none. One that was deleted continues as long as its
+// finalizer is there: it may have replaced some of the machine's claims, and not all.
 func RestoreOf(ctx context.Context, c client.Reader, vm *kubevirt.VirtualMachine) (*snapshotv1.VirtualMachineRestore, error) {
 	var restores snapshotv1.VirtualMachineRestoreList
 	if err := c.List(ctx, &restores, client.InNamespace(vm.Namespace)); err != nil {

@@ -99,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // release lets the machine go, or lets it be one like others again: no volume of a container is left.
 func (r *Reconciler) release(ctx context.Context, vm *kubevirt.VirtualMachine) error {
-	var records accessv1.ContainerVolumeList // the cache may not have heard of one
+	var records accessv1.ContainerVolumeList // the cache may lack a new one
 	if err := r.live.List(ctx, &records, client.InNamespace(vm.Namespace), client.MatchingLabels{render.LabelMaker: vm.Name}); err != nil {
 		return fmt.Errorf("list the volumes of machine %s: %w", vm.Name, err)
 	}

@@ -32,9 +32,10 @@ import (
 	"github.com/berth-vm/berth/internal/pods"
 )
 
-// Records reads and writes the records. Taking a disk and letting a pod go must not cross: a record that is written for a pod that has
-// just been let go would never be taken back. So a pod is let go with its lock held, after its records are gone (Release); a
-// record is written with the lock held, after the server has said that the pod is still kept (Take).
+// Records reads and writes the records. Taking a disk and releasing a pod must not overlap: a record that is written for a pod
+// that has just been released would never be deleted. So the finalizer of a pod is removed with the pod's lock held, after its
+// records are deleted (Release); a record is written with the lock held, after the API server has confirmed that the pod still has
+// the finalizer (Take).
 type Records struct {
 	reader  client.Reader // cached
 	live    client.Reader // the API server itself

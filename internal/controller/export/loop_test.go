@@ -221,7 +221,7 @@ func user(claim string) *corev1.Pod {
 		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}}}
 }
 
-// TestWaits: what cannot be exported says why, and nothing reads it; it goes on when it can.
+// TestWaits: what cannot be exported says why, and nothing reads it; it continues when it can.
 func TestWaits(t *testing.T) {
 	says := func(t *testing.T, e *exportv1.VirtualMachineExport, phase exportv1.Phase, text string) {
 		t.Helper()

@@ -35,8 +35,8 @@ func (e *Engine) observeAccess(ctx context.Context, s *Seen) error {
 	return err
 }
 
-// freeDisks releases the disks of a worker that has ended, before its data is said to be complete: what is started then need not wait until
-// the worker is let go.
+// freeDisks releases the disks of a worker that has ended, before its data is reported as complete, so that pods that start then
+// need not wait for the deletion of the worker.
 func (e *Engine) freeDisks(ctx context.Context, s *Seen) error {
 	if s.worker == nil || !podend.Over(s.worker) {
 		return nil

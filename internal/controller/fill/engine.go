@@ -1,9 +1,8 @@
-// Package fill makes a claim and fills it: it observes the claim, its source and its worker, lets internal/decide/volume
-// decide, carries the plan out, and says what has come of it. DataVolumes and claims with a data source of their own are
-// filled by the same engine.
+// Package fill makes a claim and fills it: it observes the claim, its source and its worker, lets internal/decide/volume decide,
+// carries the plan out, and reports the result. DataVolumes and claims with a data source of their own are filled by the same
+// engine.
 //
-// It does not decide anything itself, it does not know how bytes are moved or how a claim is completed, and it does not
-// know what becomes of a claim that is full.
+// It decides nothing itself. It does not know how bytes are copied or how a claim is completed, and does not use a claim that is full.
 package fill
 
 import (

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-vm/berth/internal/testing/filltest"
 )
 
-// late is a cache that has not heard of any volume yet.
+// late is a cache that does not have any volume yet.
 type late struct{ client.Client }
 
 func (l late) Get(ctx context.Context, key client.ObjectKey, into client.Object, o ...client.GetOption) error {
@@ -60,8 +60,8 @@ func engine(w *filltest.World, cache client.Reader) *Engine {
 	return New(Parts{Reader: cache, Live: w.API, Writer: w.Writer, Clock: w.Clock, Image: "berth", Ask: filltest.Silent})
 }
 
-// TestVolumeAheadOfCache: the claims say which volumes they have, and the cache has not heard of these volumes. That is no reason to
-// believe that both can be had on one node.
+// TestVolumeAheadOfCache: the claims say which volumes they have, and the cache does not have these volumes yet. That must not
+// count as proof that one node can use both.
 func TestVolumeAheadOfCache(t *testing.T) {
 	w, order, _ := split(t)
 	s, err := engine(w, late{w.API}).Observe(t.Context(), order)

@@ -86,7 +86,7 @@ func (k Keys) used(now time.Time) string {
 
 // Path returns the path of a webhook now. Each webhook has a key of its own: one that became known does not open the others.
 func (k Keys) Path(plain string, now time.Time) string {
-	return "/" + word(k[k.used(now)], plain) + plain
+	return "/" + secretPart(k[k.used(now)], plain) + plain
 }
 
 // Open returns the plain path of one that was made with any of the keys. How long it takes does not depend on how much of a word is right.
@@ -100,12 +100,12 @@ func (k Keys) Open(path string) (plain string, ok bool) {
 	}
 	found := 0
 	for _, key := range k {
-		found |= subtle.ConstantTimeCompare([]byte(said), []byte(word(key, plain)))
+		found |= subtle.ConstantTimeCompare([]byte(said), []byte(secretPart(key, plain)))
 	}
 	return plain, found == 1
 }
 
-func word(key []byte, plain string) string {
+func secretPart(key []byte, plain string) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(plain))
 	return hex.EncodeToString(mac.Sum(nil))[:wordLength]

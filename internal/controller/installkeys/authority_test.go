@@ -11,8 +11,8 @@ import (
 	"github.com/berth-vm/berth/internal/pki"
 )
 
-// TestAuthorityIsReplacedWithOverlap walks through three years, day by day. A worker that heard of the authorities up to
-// two days ago and a proxy that heard of them today, and the other way round, always trust each other's certificates.
+// TestAuthorityIsReplacedWithOverlap walks through three years, day by day. A worker that read the authorities up to two days ago
+// and a proxy that read them today, and the other way round, always trust each other's certificates.
 func TestAuthorityIsReplacedWithOverlap(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	day := 24 * time.Hour

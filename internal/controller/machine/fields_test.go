@@ -61,8 +61,8 @@ func TestEveryRefusalSurvives(t *testing.T) {
 	}
 }
 
-// TestRefusedFields: a machine that asks for what it cannot have, and came past admission, is not started without it and says so; one that runs goes
-// on; an instance without a machine is not started either.
+// TestRefusedFields: a machine that asks for what it cannot have, and came past admission, is not started without it and says so;
+// one that runs continues; an instance without a machine is not started either.
 func TestRefusedFields(t *testing.T) {
 	pinned := func(yes bool) func(*world) {
 		return func(w *world) {

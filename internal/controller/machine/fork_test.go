@@ -88,7 +88,7 @@ func (f *frozen) describe(w *world) string {
 	return strings.Join(lines, "\n")
 }
 
-// joins: a world that was disturbed is as the undisturbed one was at one of its rounds, and goes on as that did.
+// joins: a world that was disturbed is as the undisturbed one was at one of its rounds, and continues as that did.
 func (w *world) joins() bool {
 	if w.follows == nil || w.faults.Writes < w.faults.At {
 		return false
@@ -105,7 +105,7 @@ func (w *world) rest() {
 	}
 }
 
-// thaw is a world that goes on from there.
+// thaw is a world that continues from there.
 func (f *frozen) thaw() *world {
 	w := f.is
 	w.taped, w.clock, w.events = nil, clocktest.NewFakePassiveClock(f.at), events.NewFakeRecorder(10000)

@@ -60,7 +60,8 @@ func TestClaimIsGivenToItsMachine(t *testing.T) {
 	}
 }
 
-// TestImportKeepsFailing: a machine says DataVolumeError while the last try to fill one of its disks failed, running or not, and goes on when one succeeds.
+// TestImportKeepsFailing: a machine says DataVolumeError while the last try to fill one of its disks failed, running or not, and
+// continues when one succeeds.
 func TestImportKeepsFailing(t *testing.T) {
 	for _, reason := range []string{"Error", "ImagePullFailed"} {
 		for strategy, then := range map[kubevirt.RunStrategy]kubevirt.PrintableStatus{kubevirt.RunAlways: kubevirt.StatusRunning, kubevirt.RunHalted: kubevirt.StatusStopped} {

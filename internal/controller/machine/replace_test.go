@@ -219,7 +219,7 @@ func TestFollowSaid(t *testing.T) {
 	}
 }
 
-// TestFollowLost: a machine whose volume vanished since it moved does not go on with old data as if nothing had happened.
+// TestFollowLost: a machine whose volume vanished since it moved does not continue with old data as if nothing had happened.
 func TestFollowLost(t *testing.T) {
 	w := newWorld(t, scenario{local: true, class: true, strategy: kubevirt.RunAlways})
 	w.settle()

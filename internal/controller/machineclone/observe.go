@@ -67,7 +67,8 @@ func (r *Reconciler) observe(ctx context.Context, of *clonev1.VirtualMachineClon
 	return s, nil
 }
 
-// observeSnapshot reads the source, and the snapshot that the target is made from. A snapshot that the clone took goes on without its source.
+// observeSnapshot reads the source, and the snapshot that the target is made from. A snapshot that the clone took continues
+// without its source.
 func (r *Reconciler) observeSnapshot(ctx context.Context, s *seen) error {
 	of := s.of
 	var err error

@@ -219,7 +219,7 @@ func ready(all []snapshotv1.Condition) string {
 	return ""
 }
 
-// conditions have the words of upstream's conditions as reasons while a clone goes on and when it is there.
+// conditions have the words of upstream's conditions as reasons while a clone continues and when it is there.
 func (r *Reconciler) conditions(old []clonev1.Condition, row state.CloneRow, text string) []clonev1.Condition {
 	isReady := clonev1.Condition{Type: clonev1.ConditionReady, Status: corev1.ConditionFalse, Reason: string(row.Reason), Message: text}
 	progressing := clonev1.Condition{Type: clonev1.ConditionProgressing, Status: corev1.ConditionFalse, Message: text}

@@ -27,17 +27,17 @@ import (
 
 // Move is one migration and everything its next step depends on, read once.
 type Move struct {
-	Migration *kubevirt.VirtualMachineInstanceMigration
-	Run       *observed.Instance // nil: there is no instance
-	Source    *corev1.Pod        // nil: there is none
-	Target    *corev1.Pod
-	sent      bool // the source says that its guest is at the target
-	before    string
-	crowded   string             // why it may not begin yet; empty: it may
-	said      launcherapi.Moving // by the source
-	heard     launcherapi.Moving // from the target
-	late      bool               // no node has had the target for too long
-	unnamed   []string           // claims that do not have the volumes yet that their disks were sent to, and why
+	Migration    *kubevirt.VirtualMachineInstanceMigration
+	Run          *observed.Instance // nil: there is no instance
+	Source       *corev1.Pod        // nil: there is none
+	Target       *corev1.Pod
+	sent         bool // the source says that its guest is at the target
+	before       string
+	crowded      string             // why it may not begin yet; empty: it may
+	said         launcherapi.Moving // by the source
+	targetReport launcherapi.Moving // from the target
+	late         bool               // no node has had the target for too long
+	unnamed      []string           // claims that do not have the volumes yet that their disks were sent to, and why
 }
 
 // Reconcile brings the migration of a guest a step further.
@@ -94,7 +94,7 @@ func (r *Reconciler) observe(ctx context.Context, m *kubevirt.VirtualMachineInst
 		}
 	}
 	if v.Target != nil && v.granted() && observed.Situation(v.Target) == machine.Placed {
-		v.heard = r.askMove(ctx, v.Target, m.UID)
+		v.targetReport = r.askMove(ctx, v.Target, m.UID)
 	}
 	if v.Source != nil && launcherpod.Orders(v.Source).ID == string(m.UID) && launcherpod.Ended(v.Source) == "" {
 		v.said = r.askMove(ctx, v.Source, m.UID)
@@ -235,7 +235,7 @@ func (v *Move) situation() migration.Target {
 		return migration.Going
 	case machine.Placed:
 	}
-	switch v.heard.Stage {
+	switch v.targetReport.Stage {
 	case launcherapi.MoveWaits:
 		return migration.Listens
 	case launcherapi.MoveHolds:

@@ -45,7 +45,7 @@ type Instance struct {
 	Surplus    []string        // the records of disks that are none any more
 	Away       bool            // the launcher's node does not answer
 	Agentless  bool            // the launcher's node has no agent, and the launcher would wait for one
-	Lost       string          // why a node with its data is gone for good, and which; empty: none is
+	Lost       string          // why a node with its data is lost permanently, and which; empty: none is
 	Misplaced  string          // that its disks are where it may not run, and what to do about it; empty: they are not
 	Updates    Updates         // volumes that were changed to other claims
 	// unsupported are sentences about settings of the instance that guests here cannot have; empty: there are none.

@@ -44,7 +44,7 @@ func TestKept(t *testing.T) {
 		name  string
 		pod   func(*corev1.Pod)
 		node  *corev1.Node // nil: it was deleted
-		stale bool         // the cache has not heard of the node
+		stale bool         // the cache does not have the node yet
 		kept  bool
 	}{
 		{"it runs", func(p *corev1.Pod) { p.Status.ContainerStatuses = running() }, node(), false, true},

@@ -1,6 +1,6 @@
-// Package profile keeps one StorageProfile per StorageClass: what is known of the class for virtual machines' disks, so
-// that a claim need not say it. What an administrator wrote into the profile's spec wins; otherwise it comes from the
-// table of provisioners in pkg/claim, and for volumes made by hand from the class's own PersistentVolumes.
+// Package profile keeps one StorageProfile per StorageClass: what is known of the class for virtual machines' disks, so that a
+// claim need not say it. What an administrator wrote into the profile's spec wins; otherwise it comes from the table of
+// provisioners in pkg/claim, and for volumes made manually from the class's own PersistentVolumes.
 //
 // It completes no claim and clones nothing: profiles are read by those who do.
 package profile

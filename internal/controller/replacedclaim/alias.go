@@ -32,8 +32,8 @@ type First struct {
 // AliasName returns the name of a volume's alias.
 func AliasName(first types.UID) string { return "moved-" + string(first) }
 
-// Alias returns a second PersistentVolume of a volume, reserved for a claim. It is kept whatever becomes of the claim, as the first is
-// while it has a record: two PersistentVolumes that delete one volume would be one too many.
+// Alias returns a second PersistentVolume of a volume, reserved for a claim. Its reclaim policy is Retain, like that of the first
+// while it has a record: only one of two PersistentVolumes of a volume may delete the volume.
 func (v Volume) Alias(claim *corev1.PersistentVolumeClaim) (*corev1.PersistentVolume, error) {
 	text, err := json.Marshal(First{Volume: v.Name, UID: v.UID, Policy: v.Record.Policy})
 	if err != nil {

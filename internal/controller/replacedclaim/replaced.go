@@ -100,7 +100,7 @@ func Read(pv *corev1.PersistentVolume) (Volume, bool) {
 	return v, text != "" && json.Unmarshal([]byte(text), &v.Record) == nil
 }
 
-// WithRecord returns the volume with a record on it, and kept whatever becomes of its claim.
+// WithRecord returns the volume with a record on it, and with the reclaim policy Retain.
 func WithRecord(pv *corev1.PersistentVolume, r Record) (*corev1.PersistentVolume, error) {
 	next := pv.DeepCopy()
 	if r.Policy == "" {

@@ -31,8 +31,8 @@ func holding(volume string, h accessv1.Holder) *accessv1.DiskAccess {
 	return &accessv1.DiskAccess{ObjectMeta: metav1.ObjectMeta{Name: id.Name()}, Spec: accessv1.DiskAccessSpec{Holders: []accessv1.Holder{h}}}
 }
 
-// TestRestoreWaitsForUsers: a claim that a pod or another machine uses is not taken from them, and it is said who they are. Nothing is
-// deleted before, and the restore goes on when they are gone.
+// TestRestoreWaitsForUsers: a claim that a pod or another machine uses is not taken from them, and it is said who they are.
+// Nothing is deleted before, and the restore continues when they are gone.
 func TestRestoreWaitsForUsers(t *testing.T) {
 	pod := func(claim string, phase corev1.PodPhase) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "backup"}, Status: corev1.PodStatus{Phase: phase},
@@ -75,8 +75,8 @@ func TestRestoreWaitsForUsers(t *testing.T) {
 	}
 }
 
-// TestRefusedAfterCommit: when a claim was deleted and its successor is refused, the volumes as they were are there and named, and the
-// restore goes on when it can, also if it was deleted.
+// TestRefusedAfterCommit: when a claim was deleted and its successor is refused, the volumes as they were are there and named, and
+// the restore continues when it can, also if it was deleted.
 func TestRefusedAfterCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false, false)

@@ -36,7 +36,7 @@ func (w *world) begin(name string, policy snapshotv1.TargetReadinessPolicy) {
 	w.must(w.api.Create(context.Background(), r))
 }
 
-// look looks at a restore once, and lets the cluster go on; false: there is nothing to come back for.
+// look looks at a restore once, and lets the cluster continue; false: there is nothing to come back for.
 func (w *world) look(name string) bool {
 	w.t.Helper()
 	result, err := w.r.Reconcile(context.Background(), ctrl.Request{NamespacedName: client.ObjectKey{Namespace: "team", Name: name}})
@@ -141,8 +141,8 @@ func (w *world) asInSnapshot() {
 
 var claimsKind = schema.GroupResource{Resource: "persistentvolumeclaims"}
 
-// TestRestoreSaysWhy: whatever keeps a volume from being made, the restore says it, the machine keeps its disks, and has them when the
-// restore is withdrawn; or the restore goes on when it is mended.
+// TestRestoreSaysWhy: whatever keeps a volume from being made, the restore says it, the machine keeps its disks, and has them when
+// the restore is withdrawn; or the restore continues when it is mended.
 func TestRestoreSaysWhy(t *testing.T) {
 	refuse := func(text string) func(w *world) {
 		return func(w *world) {

@@ -36,7 +36,7 @@ const (
 // placeAgain is how long a node that the provisioner refused is left alone.
 const placeAgain = 15 * time.Second
 
-// stagedClaim is the part of a restoredClaim claim that is there only while its restore goes on.
+// stagedClaim is the part of a restoredClaim that exists only during its restore.
 type stagedClaim struct {
 	claim  *corev1.PersistentVolumeClaim // nil: there is none
 	class  *storagev1.StorageClass       // nil: there is none

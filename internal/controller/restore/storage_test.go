@@ -114,7 +114,7 @@ func (w *world) reclaim() {
 	}
 }
 
-// volumes returns the volumes with what is on them, whose they are, and what becomes of them.
+// volumes returns the volumes with their content, their claims and their reclaim policies.
 func (w *world) volumes() []string {
 	w.reclaim()
 	var list corev1.PersistentVolumeList

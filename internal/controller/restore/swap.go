@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// annContent on a restore is the VirtualMachineSnapshotContent that it began with. It continues with that one, whatever
-	// becomes of the VirtualMachineSnapshot.
+	// annContent on a restore is the VirtualMachineSnapshotContent that it began with. It continues with that one, even if the
+	// VirtualMachineSnapshot is deleted.
 	annContent = "berth.dev/restore-content"
 	// annCommitted on a restore, with the value true: claims of the machine are being replaced.
 	annCommitted = "berth.dev/restore-committed"
@@ -244,8 +244,8 @@ func (r *Reconciler) give(ctx context.Context, b *observed) error {
 	return nil
 }
 
-// cleanUp removes what is there only while the restore goes on: staged claims, with volumes that did not get another name; that old
-// volumes are kept; and, last, the finalizers.
+// cleanUp removes what is there only while the restore continues: staged claims, with volumes that did not get another name; that
+// old volumes are kept; and, last, the finalizers.
 func (r *Reconciler) cleanUp(ctx context.Context, b *observed) error {
 	if !controllerutil.ContainsFinalizer(b.of, names.RestoreFinalizer) {
 		return nil

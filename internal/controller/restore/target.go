@@ -19,7 +19,7 @@ import (
 // labelMachine is on every claim made from a template: the machine's name.
 const labelMachine = "vm.kubevirt.io/name"
 
-// target is what a restore is to make: the machine and its claims. It does not depend on which of them exist already.
+// target computes the machine and the claims that a restore makes. It does not depend on which of them exist already.
 type target struct {
 	of   *snapshotv1.VirtualMachineRestore
 	vm   *kubevirt.VirtualMachine  // nil: there is none

@@ -260,7 +260,7 @@ func TestMachineIsMadeAgain(t *testing.T) {
 	}
 }
 
-// TestForgedWorker: a pod that somebody made in the place of the worker has no backup deleted that the schedule did not make.
+// TestForgedWorker: a pod that a user made in the place of the worker has no backup deleted that the schedule did not make.
 func TestForgedWorker(t *testing.T) {
 	s := backups()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: removalName(s, machineOf("web", nil)), UID: "forged",

@@ -35,8 +35,8 @@ type run struct {
 	why        string // what it says
 }
 
-// The names of what a schedule makes. Each has a digest of UIDs, so that an object of such a name was made by the schedule, or by somebody who meant it to be
-// taken for that: nobody can give the name to an object that is there, whatever they write on it.
+// The names of what a schedule makes. Each has a digest of UIDs, so that an object of such a name was made by the schedule, or by a user who wanted it to be
+// taken for that: no user can give the name to an existing object, whatever they write on it.
 const (
 	momentForm = "200601021504"
 	longest    = 60 // of the name of the schedule, and of that of the machine
@@ -94,8 +94,8 @@ func (r *Reconciler) named(ctx context.Context, s *accessv1.MachineSchedule, nam
 	return v != nil, err
 }
 
-// made lists what may have been made by the schedule, by the name of its source: a tracker, or a machine. Not from the cache: what it has not heard of
-// would have the name of the next one taken.
+// made lists what may have been made by the schedule, by the name of its source: a tracker, or a machine. It reads from the API server: the name of an object that the cache lacks
+// would be used for the next one.
 func (r *Reconciler) made(ctx context.Context, s *accessv1.MachineSchedule) (map[string][]run, error) {
 	out := map[string][]run{}
 	add := func(source string, obj client.Object, fill func(*run)) {

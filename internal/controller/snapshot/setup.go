@@ -31,7 +31,7 @@ type Guest interface {
 	// Freeze makes the guest hold still; false means that it has no agent that answers. It does not wait: until the launcher
 	// has answered the error is ask.ErrNoAnswerYet, and then done is called.
 	Freeze(launcher *corev1.Pod, snapshot types.UID, done func()) (bool, error)
-	// Thaw lets it go on; false means that it went on by itself before. Asked again, it answers the same. Nor does it wait.
+	// Thaw lets it continue; false means that it continued by itself before. Asked again, it answers the same. Nor does it wait.
 	Thaw(launcher *corev1.Pod, snapshot types.UID, done func()) (bool, error)
 }
 

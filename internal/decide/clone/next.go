@@ -127,8 +127,8 @@ var rules = []decide.Rule[Facts, decide.Nothing, volume.Origin]{
 	{"an origin is read", func(Facts) bool { return true }, nil, volume.Usable},
 }
 
-// via reports whether a snapshot is read and not the origin itself. One that was begun with is continued, whatever becomes of the
-// pod that used the origin.
+// via reports whether a snapshot is read and not the origin itself. A clone that was begun from a snapshot continues with it, even
+// if the pod that used the origin ends.
 func via(f Facts) bool {
 	return f.OfSnapshot || f.Freezes && (f.Busy || f.Taken != None || f.Restored != None)
 }

@@ -1,5 +1,5 @@
-// Package cron decides what to do next for a DataImportCron. Polling the source and importing from it go on at the same time, so
-// there are two tables of rules; Decide is a pure function from facts to a plan of both.
+// Package cron decides what to do next for a DataImportCron. Polling the source and importing from it happen at the same time,
+// so there are two tables of rules; Decide is a pure function from facts to a plan of both.
 //
 // It does not know Kubernetes objects, clients, schedules or the time.
 package cron

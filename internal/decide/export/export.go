@@ -31,7 +31,7 @@ const (
 	Starting
 	Failing // it ended, and is started again
 	Serving
-	Over    // it ended for good, or is about to
+	Over    // it ended permanently, or is about to
 	Leaving // it is being deleted
 )
 

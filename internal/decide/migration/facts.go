@@ -43,7 +43,7 @@ const (
 	NoTarget    Target = iota
 	Waiting            // for a node
 	Unplaceable        // no node will have it
-	Placed             // on a node; nothing is heard of it
+	Placed             // on a node; it has not answered yet
 	Listens            // it waits for the guest
 	Holds              // it has the whole guest and holds it still
 	Runs               // it runs the guest

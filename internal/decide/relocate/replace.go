@@ -78,7 +78,7 @@ const (
 	FreeClaim       Action = "FreeClaim"       // remove our finalizer from it
 	MakeClaim       Action = "MakeClaim"       // as it was noted, for the volume itself
 	MakeNamed       Action = "MakeNamed"       // as it was noted, for the alias, with our finalizer
-	MakeAlias       Action = "MakeAlias"       // reserved for the claim; both PersistentVolumes are kept whatever becomes of their claims
+	MakeAlias       Action = "MakeAlias"       // reserved for the claim; both PersistentVolumes have the reclaim policy Retain
 	DropAlias       Action = "DropAlias"       // the object, not the data
 	Give            Action = "Give"            // the volume to the claim
 	DropReplacement Action = "DropReplacement" // which has no volume any more, or whose volume is kept

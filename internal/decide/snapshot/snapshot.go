@@ -65,7 +65,7 @@ type Action string
 // The actions on a snapshot.
 const (
 	Record Action = "Record" // write down the machine and its claims
-	Freeze Action = "Freeze" // ask the guest to hold still, and record what came of it
+	Freeze Action = "Freeze" // freeze the guest's filesystems, and record the result
 	Shoot  Action = "Shoot"  // make the VolumeSnapshots
 	Thaw   Action = "Thaw"   // let the guest go on, and record it
 	Finish Action = "Finish" // record that it is complete

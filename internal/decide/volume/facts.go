@@ -8,9 +8,9 @@ package volume
 // Flow is the way in which the claim gets its data.
 type Flow int
 
-// The flows. Provision and Restore mean that the storage driver fills the claim while it provisions it, from another
-// volume or from a snapshot; Enlarge and EnlargeRestored are the same with a disk that a worker makes larger afterwards; External means
-// that another populator does it; Staged is an import in stages, of which more may be asked for while it goes on.
+// The flows. Provision and Restore mean that the storage driver fills the claim while it provisions it, from another volume or
+// from a snapshot; Enlarge and EnlargeRestored are the same with a disk that a worker makes larger afterwards; External means that
+// another populator does it; Staged is an import in stages, of which more may be asked for while it continues.
 const (
 	Import Flow = iota
 	Upload

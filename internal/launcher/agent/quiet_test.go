@@ -9,7 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// TestQuiet: whatever the order of requests, the guest is let go, and the answer says whether it was held all the time.
+// TestQuiet: in whatever order the requests come, the guest is thawed in the end, and the answer says whether it was frozen all the time.
 func TestQuiet(t *testing.T) {
 	const freeze, thaw = "guest-fsfreeze-freeze", "guest-fsfreeze-thaw"
 	held := launcherapi.Quiet{Agent: true, Held: true}

@@ -341,7 +341,7 @@ func TestIncrements(t *testing.T) {
 	m.end(lost, false)
 }
 
-// TestScratchRunsFull: the guest goes on, and the moment cannot be read any more.
+// TestScratchRunsFull: the guest continues, and the moment cannot be read any more.
 func TestScratchRunsFull(t *testing.T) {
 	m := newMachine(t)
 	scratch := t.TempDir()
@@ -367,7 +367,7 @@ func TestScratchRunsFull(t *testing.T) {
 	m.writesMore(10)
 }
 
-// TestScratchIsLimited: the guest overwrites more than the scratch may take, and goes on; it is known which disk cannot be read.
+// TestScratchIsLimited: the guest overwrites more than the scratch may take, and continues; it is known which disk cannot be read.
 func TestScratchIsLimited(t *testing.T) {
 	m := newMachine(t)
 	scratch := t.TempDir()

@@ -215,7 +215,7 @@ func (m *Moment) Overrun() []string {
 	return out
 }
 
-// exportsGone is how long QEMU may take to let go of exports whose clients were disconnected.
+// exportsGone is how long QEMU may take to close exports whose clients were disconnected.
 const exportsGone = 30 * time.Second
 
 // End gives the moment up and removes everything that was made for it. If the backup is complete, changes are recorded since its checkpoint

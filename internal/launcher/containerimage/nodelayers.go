@@ -89,7 +89,7 @@ func (d *cacheDoor) Close() {
 }
 
 // layers links all layers of an image from the node's cache into dir. It returns nil if the cache cannot be used; that is no error.
-func (d *cacheDoor) layers(ctx context.Context, img *registry.Image, dir string) (*piled, error) {
+func (d *cacheDoor) layers(ctx context.Context, img *registry.Image, dir string) (*layerChain, error) {
 	if d == nil {
 		return nil, nil
 	}
@@ -120,8 +120,8 @@ func (d *cacheDoor) layers(ctx context.Context, img *registry.Image, dir string)
 }
 
 // shared asks the cache for each layer in turn, and links its open file into dir. It returns how many layers the cache made for it.
-func shared(ctx context.Context, c *net.UnixConn, img *registry.Image, dir string) (*piled, int, error) {
-	p, made, left := &piled{}, 0, int64(launcherapi.ImageBytes)
+func shared(ctx context.Context, c *net.UnixConn, img *registry.Image, dir string) (*layerChain, int, error) {
+	p, made, left := &layerChain{}, 0, int64(launcherapi.ImageBytes)
 	for n := range img.Layers {
 		got, f, err := sharedLayer(ctx, c, img, n)
 		if err != nil {

@@ -39,8 +39,8 @@ func opened(b backing.Disk) string {
 		",file.file.driver=file,file.file.discard=unmap,file.file.filename=" + b.Path
 }
 
-// TestCopyOnWrite: a copy begins as its master, which stays as it is; it may be larger, and it is full when the guest has
-// written what it may, not before, and goes on when the guest gives something up.
+// TestCopyOnWrite: a copy begins as its master, which stays as it is; it may be larger, and it is full when the guest has written
+// what it may, not before, and continues when the guest gives something up.
 func TestCopyOnWrite(t *testing.T) {
 	q := func(s string) *kubevirt.Quantity { return new(resource.MustParse(s)) }
 	b, master, err := copyOf(t, kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, Capacity: q("4Mi"), Size: q("16Mi")})

@@ -66,8 +66,8 @@ func (f *filling) pass(seconds int) {
 	}
 }
 
-// TestFills: copies are filled one after the other while the guest does next to nothing, not while it is busy, and their
-// masters are let go when they have everything and not before.
+// TestFills: copies are filled one after the other while the guest does next to nothing, not while it is busy, and their masters
+// are closed when the copies are complete and not before.
 func TestFills(t *testing.T) {
 	f := newFilling("a", "b")
 	f.does = 1000
@@ -100,7 +100,7 @@ func TestFills(t *testing.T) {
 	}
 }
 
-// TestFillFails: a master that is away is tried again, and is not let go.
+// TestFillFails: a master that does not answer is tried again, and is not closed.
 func TestFillFails(t *testing.T) {
 	f := newFilling("a")
 	f.fails = true

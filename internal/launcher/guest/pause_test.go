@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPauseIsFixed: while a guest is sent it stays paused, or not; one that is told to stop meanwhile goes on when it stays.
+// TestPauseIsFixed: while a guest is sent it stays paused, or not; one that is told to stop meanwhile continues when it stays.
 func TestPauseIsFixed(t *testing.T) {
 	stopped := false
 	p := &Pauser{suspend: func() error { stopped = true; return nil }, resume: func() error { stopped = false; return nil }}

@@ -34,7 +34,7 @@ const (
 	Disks   = "disks"   // the disks that are copied, NBD
 	Image   = "image"   // "image NAME SIZE": a disk that the source made for its guest
 	Room    = "room"    // "room NAME SIZE": a disk of a claim that will be sent, which the target makes room for
-	Still   = "still"   // the guest is paused, and stays so at the target until somebody lets it go on
+	Still   = "still"   // the guest is paused, and stays so at the target until a user resumes it
 	Gone    = "gone"    // the guest of the source has ended; the answer says that the target lets it run
 )
 

@@ -61,7 +61,7 @@ func newKept(t *testing.T, filter bool) *kept {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	k.qemu = qmptest.Await(t, socket)
 	quiet := func(do func()) bool { k.held.Add(1); do(); return true }
-	k.plugs = &plugs{qemu: k.qemu, log: slog.New(slog.DiscardHandler), offer: map[string]handover.Disk{}, has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{},
+	k.plugs = &plugs{qemu: k.qemu, log: slog.New(slog.DiscardHandler), offer: map[string]handover.Disk{}, has: map[string]*plug{}, asked: map[string]*releaseRequest{}, given: map[string]*releaseRequest{},
 		returns: &k.said, keeps: keep.New(k.qemu, slog.New(slog.DiscardHandler), quiet)}
 	return k
 }

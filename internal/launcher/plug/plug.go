@@ -36,10 +36,10 @@ type plugs struct {
 	dir    string // of the orders
 	log    *slog.Logger
 	offers chan handover.Disk
-	offer  map[string]handover.Disk // disks that were handed over and not ordered yet, by volume
-	has    map[string]*plug         // disks that were added, by volume
-	asked  map[string]*plea         // disks that the guest was asked to release, by device
-	given  map[string]*plea         // disks that the guest was started with and has released, by volume
+	offer  map[string]handover.Disk   // disks that were handed over and not ordered yet, by volume
+	has    map[string]*plug           // disks that were added, by volume
+	asked  map[string]*releaseRequest // disks that the guest was asked to release, by device
+	given  map[string]*releaseRequest // disks that the guest was started with and has released, by volume
 	count  int
 	// returns gets what is reported about the orders; other goroutines read it.
 	returns *atomic.Pointer[launcherapi.Returns]
@@ -75,8 +75,8 @@ func (p *plug) forget() {
 	}
 }
 
-// plea is a disk that the guest was asked to release.
-type plea struct {
+// releaseRequest is a disk that the guest was asked to release.
+type releaseRequest struct {
 	volume      string
 	first, last time.Time
 	refused     string // QEMU's error if it did not ask the guest
@@ -105,7 +105,7 @@ func Start(g guest.Guest, of Needs, done <-chan struct{}) error {
 		own:  func(volume string) (kubevirt.Disk, handover.Disk, error) { return ownDisk(m, volume) },
 		qemu: of.QEMU, dir: launcherapi.TaskDir, log: of.Log, offers: make(chan handover.Disk),
 		network: remote.NewAdded(of.Remotes, m), growth: newGrowth(m, of.Disks), keeps: keep.New(of.QEMU, of.Log, of.Quiet),
-		offer: map[string]handover.Disk{}, has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{}, returns: of.Returns,
+		offer: map[string]handover.Disk{}, has: map[string]*plug{}, asked: map[string]*releaseRequest{}, given: map[string]*releaseRequest{}, returns: of.Returns,
 		drives: drives(m.Spec),
 	}
 	door, err := rendezvous.Serve(launcherapi.MeetDir, func(c *net.UnixConn) bool {
@@ -191,7 +191,7 @@ func (p *plugs) follow(want launcherapi.Disks, now time.Time) {
 			p.attach(disk, o)
 		}
 	}
-	p.regret(want.Removed, now)
+	p.addBack(want.Removed, now)
 	said := launcherapi.Returns{Kept: map[string]string{}, Serial: want.Serial}
 	p.takeBack(want, now, &said)
 	for volume, plug := range p.has {
@@ -205,7 +205,7 @@ func (p *plugs) follow(want launcherapi.Disks, now time.Time) {
 }
 
 // text says since when the guest does not release the disk.
-func (q *plea) text() string {
+func (q *releaseRequest) text() string {
 	text := fmt.Sprintf("the guest was asked for it at %s and has not given it up; it is asked again every %s",
 		q.first.UTC().Format(time.TimeOnly), again)
 	if q.refused != "" {

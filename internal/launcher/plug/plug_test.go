@@ -131,7 +131,7 @@ func plugsTo(t *testing.T, qemu *qmp.Monitor, d attacher) *plugs {
 	t.Helper()
 	dir := t.TempDir()
 	fakeSets.Store(t, dir)
-	return &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{}, domain: d, sets: dir,
+	return &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*releaseRequest{}, given: map[string]*releaseRequest{}, domain: d, sets: dir,
 		still: &sync.Mutex{}, returns: &atomic.Pointer[launcherapi.Returns]{}}
 }
 
@@ -276,7 +276,7 @@ func TestADiskTheGuestKeeps(t *testing.T) {
 	for refuse, words := range map[string]string{"": "", "device_del": ": QEMU: device_del: no"} {
 		qemu, told := fakeQEMU(t, refuse)
 		var said atomic.Pointer[launcherapi.Returns]
-		p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), asked: map[string]*plea{}, given: map[string]*plea{}, returns: &said,
+		p := &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), asked: map[string]*releaseRequest{}, given: map[string]*releaseRequest{}, returns: &said,
 			has: map[string]*plug{"data": {id: "ua-data", set: 65537, holder: &net.UnixConn{}}}, sets: t.TempDir()}
 		orders, start := launcherapi.Disks{Removed: []string{"root"}}, time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 		for _, after := range []time.Duration{0, again / 2} {

@@ -33,7 +33,7 @@ func netPlugs(t *testing.T, refuse string) (*plugs, func() []string) {
 	}
 	n := &remote.Added{Disks: r, Machine: launcherapi.Machine{Namespace: "ns", Name: "vm"}, Dir: t.TempDir(),
 		Probe: func(context.Context, launcherapi.Machine, backing.Disk, *netdisk.Login) error { return nil }}
-	return &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*plea{}, given: map[string]*plea{}, network: n}, said
+	return &plugs{qemu: qemu, log: slog.New(slog.DiscardHandler), has: map[string]*plug{}, asked: map[string]*releaseRequest{}, given: map[string]*releaseRequest{}, network: n}, said
 }
 
 func iscsiBacking() backing.Disk {

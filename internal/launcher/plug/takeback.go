@@ -44,9 +44,9 @@ func (p *plugs) takeBack(want launcherapi.Disks, now time.Time, said *launcherap
 	}
 }
 
-// regret adds disks again that the guest was started with and has released, if they are no longer removed in the orders. These disks are in this
+// addBack adds disks again that the guest was started with and has released, if they are no longer removed in the orders. These disks are in this
 // pod and have no holder.
-func (p *plugs) regret(removed []string, now time.Time) {
+func (p *plugs) addBack(removed []string, now time.Time) {
 	for volume, q := range p.given {
 		if slices.Contains(removed, volume) || p.has[volume] != nil || now.Sub(q.last) < again {
 			continue
@@ -110,7 +110,7 @@ func ownDisk(m launcherapi.Machine, volume string) (kubevirt.Disk, handover.Disk
 func (p *plugs) eject(volume, id string, own bool, now time.Time) {
 	q := p.asked[id]
 	if q == nil {
-		q = &plea{volume: volume, own: own, first: now}
+		q = &releaseRequest{volume: volume, own: own, first: now}
 		p.asked[id] = q
 	}
 	if now.Sub(q.last) < again {

@@ -29,21 +29,21 @@ type Error struct {
 func (f *Error) Error() string { return f.Err.Error() }
 func (f *Error) Unwrap() error { return f.Err }
 
-// door connects to the servers that the pod's network disks may use, and to no others.
-type door struct {
+// connector connects to the servers that the pod's network disks may use, and to no others.
+type connector struct {
 	rules reach.Rules
 	own   []netip.Addr // the pod's own addresses
 }
 
-func newDoor(rules reach.Rules) (door, error) {
+func newConnector(rules reach.Rules) (connector, error) {
 	own, err := reach.Own()
-	return door{rules: rules, own: own}, err
+	return connector{rules: rules, own: own}, err
 }
 
 // enter connects once to every server of the disk and replaces the disk's servers by the addresses that accepted: QEMU does not resolve the
 // names again, so it connects only to addresses that were checked. Servers that do not answer are left out; it is an error if none does. For a
 // protocol whose disks QEMU opens at one server, the first that answers is enough.
-func (d door) enter(ctx context.Context, r *backing.Remote) error {
+func (d connector) enter(ctx context.Context, r *backing.Remote) error {
 	var open []netdisk.Server
 	var last error
 	for _, s := range r.Servers {
@@ -68,7 +68,7 @@ func (d door) enter(ctx context.Context, r *backing.Remote) error {
 }
 
 // dial returns an address of the server that accepts a connection.
-func (d door) dial(ctx context.Context, r *backing.Remote, s netdisk.Server) (netdisk.Server, error) {
+func (d connector) dial(ctx context.Context, r *backing.Remote, s netdisk.Server) (netdisk.Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if r.Granted {
@@ -85,7 +85,7 @@ func (d door) dial(ctx context.Context, r *backing.Remote, s netdisk.Server) (ne
 
 // connect connects to the target. All addresses that its name resolves to are checked before the first is connected to: a name that also
 // resolves to a forbidden address could resolve to that alone the next time. If only is not empty, other addresses are left out.
-func (d door) connect(ctx context.Context, t reach.Target, only []string) (net.Conn, error) {
+func (d connector) connect(ctx context.Context, t reach.Target, only []string) (net.Conn, error) {
 	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", t.Host)
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", t, err)
@@ -114,7 +114,7 @@ func (d door) connect(ctx context.Context, t reach.Target, only []string) (net.C
 }
 
 // dialer returns a dial function for an HTTP client, which checks every connection, also those that redirects lead to.
-func (d door) dialer(protocol string) func(ctx context.Context, network, address string) (net.Conn, error) {
+func (d connector) dialer(protocol string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, _, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)
 		if err != nil {

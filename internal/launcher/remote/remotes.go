@@ -28,15 +28,15 @@ import (
 
 // Disks are a machine's network disks. All maps are by volume.
 type Disks struct {
-	door   door
-	logins map[string]*netdisk.Login
-	tls    bool     // tlsDir has certificates for NBD
-	ends   []func() // run when the machine ends
-	mu     sync.Mutex
-	opened map[string]*backing.Remote // guarded by mu
-	dirs   map[string]string          // the directories with the Secrets of disks that were added while the guest ran
-	added  map[string][]func()        // run when a disk that was added is removed
-	closes map[string]func()          // end Berth's own readers of disks; guarded by mu
+	connector connector
+	logins    map[string]*netdisk.Login
+	tls       bool     // tlsDir has certificates for NBD
+	ends      []func() // run when the machine ends
+	mu        sync.Mutex
+	opened    map[string]*backing.Remote // guarded by mu
+	dirs      map[string]string          // the directories with the Secrets of disks that were added while the guest ran
+	added     map[string][]func()        // run when a disk that was added is removed
+	closes    map[string]func()          // end Berth's own readers of disks; guarded by mu
 	// servers are the addresses that a volume may be opened at: where the launcher has logged in. A volume that is not listed may be opened at
 	// any address.
 	Servers map[string][]string
@@ -44,11 +44,11 @@ type Disks struct {
 
 // New prepares the network disks of a machine. It connects to nothing.
 func New(m launcherapi.Machine) (*Disks, error) {
-	d, err := newDoor(m.Reach)
+	d, err := newConnector(m.Reach)
 	if err != nil {
 		return nil, err
 	}
-	r := &Disks{door: d, logins: map[string]*netdisk.Login{}, opened: map[string]*backing.Remote{}, dirs: map[string]string{}, added: map[string][]func(){},
+	r := &Disks{connector: d, logins: map[string]*netdisk.Login{}, opened: map[string]*backing.Remote{}, dirs: map[string]string{}, added: map[string][]func(){},
 		closes: map[string]func(){}}
 	r.tls, err = certificates(m, tlsDir)
 	return r, err
@@ -144,7 +144,7 @@ func (r *Disks) connect(ctx context.Context, m launcherapi.Machine, v kubevirt.V
 		}
 	}
 	at.Only = r.Servers[v.Name]
-	return at, r.door.enter(ctx, at)
+	return at, r.connector.enter(ctx, at)
 }
 
 // AddSecrets gives libvirt the logins of the disks that QEMU opens.
@@ -188,7 +188,7 @@ func (r *Disks) QEMUImg(ctx context.Context, m launcherapi.Machine, volume strin
 
 // Dialer returns a function that connects to allowed servers only, for a client of that protocol.
 func (r *Disks) Dialer(protocol string) func(ctx context.Context, network, address string) (net.Conn, error) {
-	return r.door.dialer(protocol)
+	return r.connector.dialer(protocol)
 }
 
 // program runs one of QEMU's programs on a disk. The password goes through a pipe; the output goes to said if that is not nil.
@@ -249,7 +249,7 @@ func (r *Disks) Unreachable() map[string]string {
 	for volume, at := range r.Opened() {
 		var last error
 		for _, s := range at.Servers {
-			if _, last = r.door.dial(ctx, at, s); last == nil {
+			if _, last = r.connector.dial(ctx, at, s); last == nil {
 				break
 			}
 		}

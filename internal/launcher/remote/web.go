@@ -34,7 +34,7 @@ func (r *Disks) web(ctx context.Context, v kubevirt.Volume) (*backing.Remote, er
 	if v.HTTP.CertConfigMap != "" {
 		order.CADir = filepath.Join(mounted, netdisk.CADir)
 	}
-	blob, err := http.OpenThrough(ctx, order, http.Dial(r.door.dialer("http")))
+	blob, err := http.OpenThrough(ctx, order, http.Dial(r.connector.dialer("http")))
 	if err != nil {
 		return nil, ClassifyWeb(err)
 	}

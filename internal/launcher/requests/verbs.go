@@ -186,9 +186,9 @@ func join(user *peer, guest halfCloser, done <-chan struct{}) {
 		_ = guest.Close()
 		_ = user.conn.Close()
 	}()
-	heard := make(chan struct{})
+	received := make(chan struct{})
 	go func() {
-		defer close(heard)
+		defer close(received)
 		if _, err := io.Copy(guest, user); err != nil || guest.CloseWrite() != nil {
 			_ = guest.Close()
 		}
@@ -196,7 +196,7 @@ func join(user *peer, guest halfCloser, done <-chan struct{}) {
 	}()
 	_, _ = io.Copy(user.conn, guest) // the guest's side ended: there is nothing more to show
 	close(over)
-	<-heard
+	<-received
 }
 
 type halfCloser interface {

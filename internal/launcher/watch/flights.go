@@ -9,9 +9,9 @@ import (
 	"github.com/berth-vm/berth/internal/netdisk"
 )
 
-// flights notices reads and writes that are not answered although their server accepts connections. The clients of iSCSI and Ceph wait without
+// pendingIO notices reads and writes that are not answered although their server accepts connections. The clients of iSCSI and Ceph wait without
 // end, and report no error: for example, while a pool of Ceph is full.
-type flights struct {
+type pendingIO struct {
 	qemu *qmp.Monitor
 	last map[string]string // the positions of a volume's queues at the last look
 }
@@ -21,7 +21,7 @@ const inFlight = "reads or writes do not come back although its server answers"
 
 // stuck returns the volumes that have had reads or writes in flight since the last look, none of which was answered. Only queues of virtio disks
 // can be read.
-func (f *flights) stuck(disks map[string]*backing.Remote) map[string]string {
+func (f *pendingIO) stuck(disks map[string]*backing.Remote) map[string]string {
 	out := map[string]string{}
 	for volume, at := range disks {
 		device := at.Device
@@ -38,7 +38,7 @@ func (f *flights) stuck(disks map[string]*backing.Remote) map[string]string {
 }
 
 // queues returns how many reads and writes a disk waits for, and the positions of its queues.
-func (f *flights) queues(device string) (waiting int, how string) {
+func (f *pendingIO) queues(device string) (waiting int, how string) {
 	for i := range 64 {
 		answer, err := f.qemu.Run("x-query-virtio-queue-status",
 			map[string]any{"path": "/machine/peripheral/" + device + "/virtio-backend", "queue": i})

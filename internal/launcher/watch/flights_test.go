@@ -29,7 +29,7 @@ func TestStuck(t *testing.T) {
 		if c.first == `{"vring-num": 0}` {
 			answers = append(answers, answers...)
 		}
-		f := &flights{last: map[string]string{}, qemu: answering(t, func(queue int) string {
+		f := &pendingIO{last: map[string]string{}, qemu: answering(t, func(queue int) string {
 			if queue > 0 {
 				answers = answers[1:]
 				return `{"vring-num": 0}`

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-vm/berth/internal/launcherapi"
 )
 
-// TestPause: a guest that a person has paused is let go on by a person alone, whatever its disks do.
+// TestPause: a guest that a user has paused is resumed only by a user, whatever its disks do.
 func TestPause(t *testing.T) {
 	stopped := false
 	var busy error

@@ -60,7 +60,7 @@ const (
 
 // New watches a guest that resume resumes.
 func New(resume func() error, r *remote.Disks, qemu *qmp.Monitor) *Stalls {
-	f := &flights{qemu: qemu, last: map[string]string{}}
+	f := &pendingIO{qemu: qemu, last: map[string]string{}}
 	ask := func() map[string]string {
 		out := r.Unreachable()
 		for volume, text := range f.stuck(r.Opened()) {

@@ -21,7 +21,7 @@ type stalled struct {
 	now     time.Time
 	broken  bool
 	resumes int
-	fails   bool // the guest has tried again, and libvirt will say what came of it
+	fails   bool // the guest has tried again, and libvirt will report the result
 	text    string
 }
 
@@ -98,7 +98,7 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// TestFullCopyIsSaid: a guest that is paused for want of room says which disk has none, until it goes on.
+// TestFullCopyIsSaid: a guest that is paused for want of room says which disk has none, until it continues.
 func TestFullCopyIsSaid(t *testing.T) {
 	s := newStalled()
 	s.broken = true
@@ -119,8 +119,8 @@ func TestFullCopyIsSaid(t *testing.T) {
 	}
 }
 
-// TestSourceAwayIsSaid: a guest that is paused because the source of a disk does not answer says so, until it goes on. A word of a
-// source that no guest waits for is not told, and want of room goes first.
+// TestSourceAwayIsSaid: a guest that is paused because the source of a disk does not answer says so, until it continues. A word of
+// a source that no guest waits for is not told, and want of room goes first.
 func TestSourceAwayIsSaid(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "disk.img")
 	if err := earlyboot.Away.Leave(path, "since 12:00:00 UTC: refused"); err != nil {
@@ -150,7 +150,7 @@ func TestSourceAwayIsSaid(t *testing.T) {
 	if cause != launcherapi.DiskFull || !strings.Contains(s.text, want) {
 		t.Errorf("a disk is full too: %q, %s", s.text, cause)
 	}
-	// What needs the source fails long after it was let go on: that is one pause, not many.
+	// Reads of the source fail long after the guest was resumed: that counts as one pause, not many.
 	s.Why, s.full, s.broken = nil, nil, false
 	s.pass(20)
 	s.failed(s.now)

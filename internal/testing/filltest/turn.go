@@ -165,7 +165,7 @@ func (w *World) reserved(c *corev1.PersistentVolumeClaim) string {
 		case ref == nil:
 		case ref.UID == c.UID:
 			return pv.Name
-		case ref.UID == "" && ref.Namespace == c.Namespace && ref.Name == c.Name: // by somebody, before there was the claim
+		case ref.UID == "" && ref.Namespace == c.Namespace && ref.Name == c.Name: // by a user, before there was the claim
 			ref.UID = c.UID
 			w.Must(w.API.Update(context.Background(), pv))
 			return pv.Name

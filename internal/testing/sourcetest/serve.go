@@ -36,8 +36,8 @@ type Harness struct {
 	OpenWrong, OpenMissing func(t *testing.T, base string) (source.Blob, error)
 }
 
-// bed is a harness whose server runs.
-type bed struct {
+// fixture is a harness whose server runs.
+type fixture struct {
 	Harness
 	front   *Front
 	url     string
@@ -48,7 +48,7 @@ type bed struct {
 // each check.
 func Serve(t *testing.T, start func(t *testing.T) Harness) {
 	t.Helper()
-	lay := func(t *testing.T) *bed {
+	lay := func(t *testing.T) *fixture {
 		t.Helper()
 		t.Parallel()
 		return lay(t, start(t))
@@ -62,7 +62,7 @@ func Serve(t *testing.T, start func(t *testing.T) Harness) {
 		b.front.Always(Dribble(1000))
 		Same(t, b.open(t), 0, -1, b.content)
 	})
-	for name, check := range map[string]func(*testing.T, *bed){
+	for name, check := range map[string]func(*testing.T, *fixture){
 		"reset in the middle": mended(Reset(100_000)), "truncated body": mended(Truncate(100_000)),
 		"stalled connection": mended(Stall(100_000)), "overloaded server": mended(Answer(503)),
 		"too many requests": mended(Answer(429)), "no answer": mended(Stall(0)),
@@ -94,9 +94,9 @@ func Serve(t *testing.T, start func(t *testing.T) Harness) {
 	})
 }
 
-func lay(t *testing.T, h Harness) *bed {
+func lay(t *testing.T, h Harness) *fixture {
 	t.Helper()
-	b := &bed{Harness: h, front: &Front{Server: h.Server, Data: h.Data}, content: Content(1, 1_000_003)}
+	b := &fixture{Harness: h, front: &Front{Server: h.Server, Data: h.Data}, content: Content(1, 1_000_003)}
 	h.Put(t, b.content)
 	s := h.serve(b.front, b.front.Conn)
 	t.Cleanup(func() {
@@ -120,7 +120,7 @@ func (h *Harness) serve(handler http.Handler, state func(net.Conn, http.ConnStat
 	return s
 }
 
-func (b *bed) open(t *testing.T) source.Blob {
+func (b *fixture) open(t *testing.T) source.Blob {
 	t.Helper()
 	blob, err := b.Open(t, b.url)
 	if err != nil {
@@ -135,8 +135,8 @@ func (b *bed) open(t *testing.T) source.Blob {
 }
 
 // mended checks that a fault which happens now and then is not seen by who reads.
-func mended(f Fault) func(*testing.T, *bed) {
-	return func(t *testing.T, b *bed) {
+func mended(f Fault) func(*testing.T, *fixture) {
+	return func(t *testing.T, b *fixture) {
 		blob := b.open(t)
 		b.front.Then(f, f, Pass, f)
 		Same(t, blob, 10, 500_000, b.content[10:500_010])
@@ -145,8 +145,8 @@ func mended(f Fault) func(*testing.T, *bed) {
 }
 
 // hopeless checks how a permanent fault is reported, and that no wrong bytes were handed over before.
-func hopeless(f Fault, want task.Reason) func(*testing.T, *bed) {
-	return func(t *testing.T, b *bed) {
+func hopeless(f Fault, want task.Reason) func(*testing.T, *fixture) {
+	return func(t *testing.T, b *fixture) {
 		blob := b.open(t)
 		b.front.Always(f)
 		got, err := Get(t.Context(), blob, 10, 500_000)
@@ -160,7 +160,7 @@ func hopeless(f Fault, want task.Reason) func(*testing.T, *bed) {
 }
 
 // changed checks that bytes of two versions are never mixed, not even when the connection breaks in between.
-func changed(t *testing.T, b *bed) {
+func changed(t *testing.T, b *fixture) {
 	blob := b.open(t)
 	Same(t, blob, 0, 1000, b.content[:1000])
 	other := Content(2, len(b.content))
@@ -189,7 +189,7 @@ func changed(t *testing.T, b *bed) {
 }
 
 // reuse checks that one connection serves many ranges.
-func reuse(t *testing.T, b *bed) {
+func reuse(t *testing.T, b *fixture) {
 	blob := b.open(t)
 	before := b.front.Connections()
 	for i := range int64(50) {

@@ -112,7 +112,7 @@ func TestGzipResumesAtEveryBlock(t *testing.T) {
 	}
 }
 
-// gzipStates drives the decoder by hand to see the state at each block, of which readers are only shown some.
+// gzipStates drives the decoder manually to see the state at each block, of which readers are only shown some.
 func gzipStates(t *testing.T, src []byte) (states []*State) {
 	t.Helper()
 	g := &gunzip{every: 1, free: make(chan []byte, 1), in: newInput(bytes.NewReader(src), Options{})}

@@ -28,7 +28,7 @@ func (d *Directory) empty(keep func(name string) bool) error {
 	}
 }
 
-// removeSome goes through the directory once. Names may be missed while others are removed, so the caller it goes on until there
+// removeSome goes through the directory once. Names may be missed while others are removed, so the caller repeats it until there
 // are none.
 func (d *Directory) removeSome(keep func(name string) bool) (removed bool, err error) {
 	f, err := d.root.Open(".")

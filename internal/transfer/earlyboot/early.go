@@ -5,7 +5,7 @@
 //
 // It knows neither where the image is nor how the disk is stored: it is between the two, and serves the disk over NBD on a socket
 // beside it. Other packages decide what happens to a guest whose image is damaged, or whose source does not answer; a file beside
-// the disk tells them (Word).
+// the disk tells them (Notice).
 package earlyboot
 
 import (
@@ -36,22 +36,22 @@ func Socket(disk string) string { return beside(disk, "nbd") }
 // journalFile returns where the guest's clusters are noted.
 func journalFile(disk string) string { return beside(disk, "guest") }
 
-// Word is a message that a worker leaves beside a disk for the launcher of its guest.
-type Word string
+// Notice is a message that a worker leaves beside a disk for the launcher of its guest.
+type Notice string
 
 // The words.
 const (
 	// Verdict is the word that the disk cannot be completed, with the reason. It is taken back when the disk is being filled again.
-	Verdict Word = "verdict"
+	Verdict Notice = "verdict"
 	// Away is the word that a read of the guest has failed because the source does not answer. It is taken back when the source answers.
-	Away Word = "away"
+	Away Notice = "away"
 )
 
 // wordMost bounds what is read of a word; one is a sentence.
 const wordMost = 4 << 10
 
 // Leave writes the word, in place of an earlier one.
-func (w Word) Leave(disk, why string) error {
+func (w Notice) Leave(disk, why string) error {
 	part := beside(disk, string(w)+"-new")
 	if err := errors.Join(os.WriteFile(part, []byte(why[:min(len(why), wordMost)]), 0o660), os.Rename(part, beside(disk, string(w)))); err != nil {
 		return fmt.Errorf("leave word of the disk: %w", err)
@@ -60,7 +60,7 @@ func (w Word) Leave(disk, why string) error {
 }
 
 // TakeBack deletes the word, if there is one.
-func (w Word) TakeBack(disk string) error {
+func (w Notice) TakeBack(disk string) error {
 	if err := os.Remove(beside(disk, string(w))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("take back a word of the disk: %w", err)
 	}
@@ -68,7 +68,7 @@ func (w Word) TakeBack(disk string) error {
 }
 
 // Of returns the text of the word; empty if there is none.
-func (w Word) Of(disk string) string {
+func (w Notice) Of(disk string) string {
 	b, err := os.ReadFile(beside(disk, string(w)))
 	if err != nil {
 		return ""

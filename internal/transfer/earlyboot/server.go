@@ -24,7 +24,7 @@ type Server struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
 	ending bool
-	bye    time.Time     // when the last client may be missed for good: at once if it said goodbye
+	bye    time.Time     // when the last client may be missed permanently: at once if it said goodbye
 	moved  chan struct{} // closed and made again whenever a client has come or gone
 }
 

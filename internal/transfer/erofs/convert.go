@@ -1,7 +1,7 @@
 // Package erofs makes a read-only filesystem of a layer of a container image: an EROFS image that overlayfs stacks over those of
 // the layers below. It needs no privilege, no mount and no program; nothing of an archive becomes a file of this machine.
 //
-// A layer is a stranger's archive. Everything in it is bounded, no path leads out of the filesystem, and symbolic links are
+// A layer is an untrusted archive. Everything in it is bounded, no path leads out of the filesystem, and symbolic links are
 // followed inside it alone, as container runtimes do. The same layer over the same layers gives the same bytes.
 //
 // It does not know registries, disks or machines.

@@ -74,7 +74,7 @@ func convert(lower, upper []byte) (map[string]string, Made, error) {
 
 const plainFile = "100644 0:0 7 links=1 "
 
-// TestConvert: what becomes of a layer over another, file by file.
+// TestConvert: the result of a layer over another, file by file.
 func TestConvert(t *testing.T) {
 	lower := archive(t, folder("usr", 0o755, 0), folder("usr/lib", 0o750, 5), link("lib", "usr/lib"), link("up", "../../usr"), folder("dir", 0o700, 9), file("dir/old"), file("plain"),
 		tar.Header{Name: "usr/lib/file", Mode: 0o4750, Uid: 3, Gid: 4, PAXRecords: map[string]string{"SCHILY.xattr.user.b": "2"}})

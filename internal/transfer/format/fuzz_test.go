@@ -161,7 +161,7 @@ func FuzzUnsigned(f *testing.F) {
 	})
 }
 
-// FuzzResume gives Resume checkpoints that are damaged. It may refuse them or go on, but not panic.
+// FuzzResume gives Resume checkpoints that are damaged. It may refuse them or continue, but not panic.
 func FuzzResume(f *testing.F) {
 	file := readSample(f, "qcow2-zlib-tiny")
 	out := &formattest.Memory{}

@@ -43,7 +43,7 @@ func (j *Job) Progress() task.Progress {
 	return task.Progress{Version: task.Version, Stage: stage, Done: j.read.Load()}
 }
 
-// Run writes the backup and says what came of it. If there is an error, the set has no such backup, and those before are as they were.
+// Run writes the backup and returns a report. If there is an error, the set has no such backup, and those before are as they were.
 func (j *Job) Run(ctx context.Context) task.Report {
 	err := j.run(ctx)
 	r := task.Report{Version: task.Version, Outcome: task.Done, Reason: task.Completed, Read: j.read.Load(), Written: j.bytes, Virtual: j.virtual}

@@ -137,7 +137,7 @@ func TestAgain(t *testing.T) {
 	if got[0].Made || got[1].Made || !got[2].Made {
 		t.Errorf("%+v", got)
 	}
-	// A lower bound lets go what is too much.
+	// A lower bound removes the layers that no longer fit.
 	for _, f := range slices.Concat(before, files) {
 		_ = f.Close()
 	}

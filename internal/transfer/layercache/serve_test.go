@@ -370,7 +370,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestNoArchive: what is no layer is refused, and the cache goes on.
+// TestNoArchive: what is no layer is refused, and the cache continues.
 func TestNoArchive(t *testing.T) {
 	c := newCache(t, t.TempDir(), 1<<30)
 	for _, data := range [][]byte{[]byte("no archive"), bytes.Repeat([]byte{0x1f, 0x8b, 8, 0}, 500<<10)} {

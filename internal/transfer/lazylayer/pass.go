@@ -22,8 +22,8 @@ var patience = retry.Policy{Attempts: math.MaxInt, First: time.Second, Max: 15 *
 // again is how long the pass waits before it starts again, when the registry answers and refuses the layer.
 const again = 30 * time.Second
 
-// courtesy is how long the pass waits for other fetches, before each piece.
-const courtesy = time.Second
+// yieldTime is how long the pass waits for other fetches, before each piece.
+const yieldTime = time.Second
 
 // pass reads the whole layer once, records where a decoder can begin and compares the digest. It returns when the result is known,
 // at once if it was known before; the error says that the layer is condemned, or closed. check is called when all bytes are known
@@ -76,7 +76,7 @@ func (l *Layer) conclude(check func() error) error {
 	return nil
 }
 
-// delayed notes why the pass does not go on; nil: it does.
+// delayed notes why the pass does not continue; nil: it does.
 func (l *Layer) delayed(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +136,7 @@ func (l *Layer) yield(ctx context.Context) error {
 	l.mu.Lock()
 	idle := l.idle
 	l.mu.Unlock()
-	t := time.NewTimer(courtesy)
+	t := time.NewTimer(yieldTime)
 	defer t.Stop()
 	select {
 	case <-idle:

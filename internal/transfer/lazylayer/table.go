@@ -193,7 +193,7 @@ func (l *Layer) run(t *tabled, first, last int) ([]byte, error) {
 	return data, nil
 }
 
-// dropTable goes on without the table.
+// dropTable continues without the table.
 func (l *Layer) dropTable(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

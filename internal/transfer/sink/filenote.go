@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Note implements Checkpoint. A note without a disk beside it is left over from a volume that was emptied by hand.
+// Note implements Checkpoint. A note without a disk beside it is left over from a volume that was emptied manually.
 func (f *file) Note() ([]byte, error) {
 	_, errPart := os.Lstat(f.beside("part"))
 	_, errFinal := os.Lstat(f.o.Path)

@@ -109,7 +109,7 @@ func TestTheDiskFailsAfterTheLastByte(t *testing.T) {
 			codes := map[string][2]int{wait: {400, 500}, async: {200, 200}}[path]
 			send(codes[0], badly(task.DoesNotFit))
 			w.says(t, "fsync the disk: no luck")
-			w.turn.Lock()   // the request lets go of it right after
+			w.turn.Lock()   // the request unlocks it right after
 			w.turn.Unlock() //nolint:staticcheck // SA2001: having had it is the point
 			send(codes[1], badly(task.TargetFailed))
 			w.ends(t, task.TargetFailed)

@@ -187,7 +187,7 @@ func TestBadUploadsAndARetry(t *testing.T) {
 		t.Fatalf("a broken request was answered: %v", answer)
 	}
 	w.says(t, "unexpected EOF")
-	w.turn.Lock()   // the broken one lets go of it right after
+	w.turn.Lock()   // the broken one unlocks it right after
 	w.turn.Unlock() //nolint:staticcheck // SA2001: having had it is the point
 	w.status(t, 200, http.MethodPost, "/", bytes.NewReader(image))
 	w.ends(t, task.Completed)
@@ -202,7 +202,7 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the cable is out") }
 
-// TestOneAtATime: a second upload is sent away while one goes on, and any upload after the end.
+// TestOneAtATime: a second upload is sent away while one continues, and any upload after the end.
 func TestOneAtATime(t *testing.T) {
 	w := serve(t, filepath.Join(t.TempDir(), "disk.img"), nil)
 	r, feed := io.Pipe()
@@ -411,7 +411,7 @@ func TestClientGoesOnAfterCuts(t *testing.T) {
 	}
 }
 
-// TestAnotherWorkerGoesOn stops the worker in the middle: the next one says how far the disk is, and the client goes on.
+// TestAnotherWorkerGoesOn stops the worker in the middle: the next one says how far the disk is, and the client continues.
 func TestAnotherWorkerGoesOn(t *testing.T) {
 	image := noise(9, 24<<20)
 	target := filepath.Join(t.TempDir(), "disk.img")

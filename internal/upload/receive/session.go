@@ -13,9 +13,9 @@ import (
 	"github.com/berth-vm/berth/internal/upload/tus"
 )
 
-// session is one tus upload as long as this process lives: a transfer that reads from whichever request brings the next
-// bytes. Between requests it waits where it is, whatever the format. It is the transfer's blob: where the transfer opens
-// it, because of what an earlier worker left at the target, is where the client has to go on.
+// session is one tus upload as long as this process lives: a transfer that reads from whichever request brings the next bytes.
+// Between requests it waits where it is, whatever the format. It is the transfer's blob: where the transfer opens it, because of
+// what an earlier worker left at the target, is where the client has to continue.
 type session struct {
 	id     tus.ID
 	cancel context.CancelCauseFunc

@@ -64,7 +64,7 @@ func CheckVersion(h http.Header) error {
 	return nil
 }
 
-// ParseOffset reads where a PATCH goes on.
+// ParseOffset reads where a PATCH continues.
 func ParseOffset(h http.Header) (int64, error) { return count(h.Get(Offset), ErrOffset) }
 
 // ParseLength reads how large an upload is.

@@ -100,8 +100,8 @@ func unschedulable(pod *corev1.Pod) string {
 	return ""
 }
 
-// remove deletes the consumer and waits until it is gone, so that the volume is free for the upload. It goes on after
-// an interrupt, which is when it matters most.
+// remove deletes the consumer and waits until it is gone, so that the volume is free for the upload. It continues after an
+// interrupt, which is when it matters most.
 func remove(ctx context.Context, c *kube.Client, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 	defer cancel()

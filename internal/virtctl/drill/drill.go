@@ -1,5 +1,5 @@
 // Package drill watches a copy of a machine that was restored to find out whether its backup can be used: it waits until the copy is up and its
-// disks are full, says what came of it, and removes the copy. It does not know how the copy is made (internal/virtctl/restore makes it).
+// disks are full, reports the result, and removes the copy. It does not know how the copy is made (internal/virtctl/restore makes it).
 //
 // Whatever a drill makes has the label names.Drill with the copy's name, and belongs to the copy by its UID, so that a drill that was killed can be
 // removed by the next one of the same machine.

@@ -8,7 +8,7 @@ const (
 	Starting Copy = iota // its instance does not run yet, or is not there yet
 	Running
 	Ended   // its guest ended: it powered off or crashed
-	Removed // somebody else deleted it
+	Removed // another user deleted it
 )
 
 // Disks is how far its disks are.

@@ -60,7 +60,7 @@ func TestCancel(t *testing.T) {
 	if got := strings.Join(names, " "); got != "failed others person" {
 		t.Errorf("migrations %s are left", got)
 	}
-	for _, p := range []*corev1.Pod{marked, gone} { // one has moved, and somebody wants it to leave that node too
+	for _, p := range []*corev1.Pod{marked, gone} { // one has moved, and its eviction from that node was requested too
 		pod, err := core.CoreV1().Pods("team").Get(t.Context(), p.Name, metav1.GetOptions{})
 		if err != nil || (pod.Annotations[render.AnnEvacuate] == "") != (p == marked) || pod.Annotations["else"] != "kept" {
 			t.Errorf("launcher %s: %v %v", p.Name, pod.Annotations, err)

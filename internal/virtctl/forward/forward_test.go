@@ -108,7 +108,7 @@ func TestForward(t *testing.T) {
 			t.Errorf("%s: got %q (%v), want %q", network, got, err, want)
 		}
 	}
-	// A guest that is off: the connection ends, and the forwarder says why and goes on.
+	// A guest that is off: the connection ends, and the forwarder says why and continues.
 	go func() {
 		f := &Forwarder{Client: server(t), Target: Target{Kind: "vmi", Name: "off", Namespace: "other"}, Out: out}
 		ended <- f.Run(ctx, "127.0.0.1", []Port{{off, 22, "tcp"}})

@@ -54,7 +54,7 @@ func Pause(ctx context.Context, c *kube.Client, name string, change Change) erro
 	return put(ctx, c, "virtualmachineinstances", name, "pause", change)
 }
 
-// Unpause lets them go on.
+// Unpause lets them continue.
 func Unpause(ctx context.Context, c *kube.Client, name string, change Change) error {
 	return put(ctx, c, "virtualmachineinstances", name, "unpause", change)
 }

@@ -112,7 +112,7 @@ func TestDrillSharesNothing(t *testing.T) {
 	}
 }
 
-// TestLabelOfADrill: a machine that is restored for good never has the label by which drills are removed.
+// TestLabelOfADrill: a machine that is restored permanently never has the label by which drills are removed.
 func TestLabelOfADrill(t *testing.T) {
 	labelled := strings.Replace(web, "labels: {app: web}", "labels: {app: web, berth.dev/restore-drill: web}", 1)
 	p, err := planOf(manifestOf(t, labelled), digest, Options{Name: "web"}, inBackups())

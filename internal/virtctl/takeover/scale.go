@@ -63,7 +63,7 @@ func (t *takeoverRun) scaleDown(ctx context.Context, all []appsv1.Deployment, so
 // pollers are CDI's programs that look by the clock whether the image of a cron is a new one: the label of their CronJobs.
 const pollers = "cdi.kubevirt.io/dataImportCronNs"
 
-// suspend stops CDI's pollers, or lets them go on.
+// suspend stops CDI's pollers, or lets them continue.
 func (t *takeoverRun) suspend(ctx context.Context, all []appsv1.Deployment, stop bool) error {
 	patch := fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, stop)
 	seen := map[string]bool{}

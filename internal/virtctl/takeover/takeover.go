@@ -1,6 +1,6 @@
-// Package takeover replaces CDI by Berth on a cluster, and Berth by CDI again. What becomes of each volume is decided in
-// internal/virtctl/takeover/plan; this package reads the cluster, carries it out in an order in which no one else writes what CDI
-// writes, and can be repeated after every step.
+// Package takeover replaces CDI by Berth on a cluster, and Berth by CDI again. internal/virtctl/takeover/plan decides what happens
+// to each volume; this package reads the cluster, carries it out in an order in which no one else writes what CDI writes, and can
+// be repeated after every step.
 //
 // CDI's programs are scaled down, and of their objects only the webhooks and API services are deleted, so that CDI can be started again.
 package takeover

@@ -109,7 +109,7 @@ func (w *way) get(ctx context.Context, method, address string, off int64, tag st
 		return nil, fmt.Errorf("ask for the volume: %w", err)
 	}
 	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusPartialContent {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10)) // what came of it is all there is to say
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10)) // the body has the whole error
 		_ = answer.Body.Close()
 		return nil, &refused{status: answer.Status, code: answer.StatusCode, text: string(text)}
 	}

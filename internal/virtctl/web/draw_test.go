@@ -42,7 +42,7 @@ func BenchmarkDraw(b *testing.B) {
 		vm.Status.PrintableStatus = kubevirt.StatusRunning
 		o.Machines, o.Instances = append(o.Machines, vm), append(o.Instances, i)
 	}
-	p := newPen()
+	p := newRenderer()
 	if _, err := drawn(p, o, question{view: "overview"}); err != nil {
 		b.Fatal(err)
 	}

@@ -38,9 +38,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, p *Person) {
 		_, _ = fmt.Fprintf(w, "event: problem\ndata: %s\n\n", quoted(err.Error()))
 		return
 	}
-	pen := newPen()
+	renderer := newRenderer()
 	send := func() error {
-		return pen.draw(p.Store.Objects(), ask, events(), func(u *update) error {
+		return renderer.draw(p.Store.Objects(), ask, events(), func(u *update) error {
 			text, err := json.Marshal(u)
 			if err != nil {
 				return fmt.Errorf("write an update: %w", err)

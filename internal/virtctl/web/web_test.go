@@ -140,7 +140,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestHost: a name of a stranger that leads to this machine gets nothing, not even with the cookie.
+// TestHost: a request for another site's name that resolves to this machine gets nothing, not even with the cookie.
 func TestHost(t *testing.T) {
 	h, _, cookie := served(t)
 	for _, p := range append(paths, struct{ method, path string }{"GET", "/assets/page.css"}) {

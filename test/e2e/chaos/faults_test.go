@@ -97,7 +97,7 @@ func (c *chaos) killComponent(name string) bool {
 	return true
 }
 
-// lasting is a fault that goes on until it is ended.
+// lasting is a fault that continues until it is ended.
 type lasting struct {
 	due time.Time
 	end func(*framework.Env)

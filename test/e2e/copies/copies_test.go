@@ -319,7 +319,7 @@ spec:
 	}
 }
 
-// TestFullCopy: a guest that has filled its copy is paused and says so. In a claim of its own it goes on when the claim has
+// TestFullCopy: a guest that has filled its copy is paused and says so. In a claim of its own it continues when the claim has
 // grown, and has lost nothing; in a directory of the node its pod is not ended for it.
 func TestFullCopy(t *testing.T) {
 	t.Parallel()

@@ -115,8 +115,8 @@ var forgedPods = attempts{
 	"a worker that sends the controller elsewhere": workerRedirects,
 }
 
-// volumeFilled: the tenant has a claim that names the victim's volume and asks for an import, and a pod that says to have made it. The volume says
-// whom it was filled for, which keeps a claim from being imported into twice: it must not say so of the tenant's.
+// volumeFilled: the tenant has a claim that names the victim's volume and asks for an import, and a pod that says to have made it.
+// The volume records the claim it was filled for, which prevents a second import: it must not record the tenant's claim.
 func volumeFilled(h *hostile) {
 	class := fixture.ClassWaits
 	c := h.populated("says-filled", "", "")

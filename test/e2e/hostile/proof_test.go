@@ -39,7 +39,7 @@ func (h *hostile) stolen(name, prefix string) string {
 	b := h.own
 	dv := h.clone(name)
 	dv.Namespace, dv.GenerateName, dv.Spec.Source = b.Namespace, prefix, h.source()
-	class := fixture.ClassWaits // nothing is copied before somebody uses it
+	class := fixture.ClassWaits // nothing is copied before a pod uses it
 	dv.Spec.Storage.StorageClassName = &class
 	b.CreateObject(dv)
 	proof := dv.Annotations[proofOfVolume]

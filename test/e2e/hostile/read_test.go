@@ -376,7 +376,7 @@ var reads = attempts{
 	},
 }
 
-// refusedOrEmpty: admission that has heard of the DataSource refuses the volume; if it has not, the controller does not fill it.
+// refusedOrEmpty: admission refuses the volume if its cache has the DataSource; otherwise the controller does not fill it.
 func (h *hostile) refusedOrEmpty(dv *cdiv1.DataVolume) {
 	h.t().Helper()
 	if h.tries(dv) {

@@ -102,7 +102,7 @@ func TestMachineStepsInOrder(t *testing.T) {
 	}
 }
 
-// TestMachineNoNodeCanRun: nothing is bound and nothing starts until a node can run the machine; then it goes on.
+// TestMachineNoNodeCanRun: nothing is bound and nothing starts until a node can run the machine; then it continues.
 func TestMachineNoNodeCanRun(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

@@ -60,7 +60,7 @@ func TestMachineOutgrowsItsDataVolume(t *testing.T) {
 	}
 }
 
-// TestPausedMachineMoves: a paused machine moves with the limits of its MigrationPolicy, is paused where it comes to, and goes on there.
+// TestPausedMachineMoves: a paused machine moves with the limits of its MigrationPolicy, is paused where it comes to, and continues there.
 func TestPausedMachineMoves(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

@@ -52,7 +52,7 @@ func TestContainerVolumeISCSI(t *testing.T) {
 	restrictedMaker(y, pod)
 	y.GuestWrites(vm)
 
-	// The container crashes under the guest, which waits and goes on.
+	// The container crashes under the guest, which waits and continues.
 	killServer(y, pod.Status.PodIP)
 	area := fmt.Sprintf("serial=root %d %d %d", testguest.DataOffset, fixture.WriteLength, fixture.WriteSeed)
 	y.TypeLine(vm, "verify "+area)

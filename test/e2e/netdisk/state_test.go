@@ -97,7 +97,7 @@ func TestNetworkDiskReasons(t *testing.T) {
 }
 
 // TestNetworkDiskOutage: servers go away under a guest that writes, one whose client fails (NBD) and one whose client waits
-// (iSCSI). The machine says what it waits for, goes on when they are back, and the servers have every byte.
+// (iSCSI). The machine says what it waits for, continues when they are back, and the servers have every byte.
 func TestNetworkDiskOutage(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)
@@ -225,8 +225,8 @@ spec:
 }
 
 // TestNetworkDiskFull: a guest writes to a disk whose server has no room left. The client of NBD is told so and the guest is
-// paused; the client of Ceph waits, and the machine says that writes do not come back. Both go on when there is room, and
-// the servers have every byte.
+// paused; the client of Ceph waits, and the machine says that writes do not come back. Both continue when there is room, and the
+// servers have every byte.
 func TestNetworkDiskFull(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

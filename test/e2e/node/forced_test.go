@@ -48,8 +48,9 @@ func outOfService(y *fixture.Machines, node string) (undo func()) {
 	return func() { try(y.Context(), false) }
 }
 
-// forcedOutage: a machine on a node that does not answer is stopped with force, its launcher is deleted with force, and both
-// are kept all the same, because its guest may still write. It says what it waits for. When the node is out of service it is let go.
+// forcedOutage: a machine on a node that does not answer is stopped with force, its launcher is deleted with force, and both are
+// kept all the same, because its guest may still write. It says what it waits for. When the node is out of service they are
+// deleted.
 func forcedOutage(y *fixture.Machines, node string) outage {
 	vm := y.TinyMachine("forced", "local")
 	vm.Spec.Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}

@@ -51,7 +51,7 @@ func annotate(b *fixture.Volumes, claim, patch string) {
 }
 
 // TestImportBareClaim: the oldest interface, annotations on a claim of one's own, fills it as a DataVolume would: on a class that
-// waits only when it may, with what clients read while it goes on, and once.
+// waits only when it may, with what clients read while it continues, and once.
 func TestImportBareClaim(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t, framework.Restricted)

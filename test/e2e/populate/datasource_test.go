@@ -15,9 +15,10 @@ import (
 	"github.com/berth-vm/berth/test/e2e/framework"
 )
 
-// TestDataSourceByName: a DataSource that no DataImportCron made gives its name to disks. One is left by an upload of virtctl, one is written by
-// hand in another namespace. virtctl create vm names them, on a cluster without the gate CrossNamespaceVolumeDataSource, and the machines run on
-// static local volumes, on a provisioner that looks at no data source, and on a CSI driver.
+// TestDataSourceByName: a DataSource that no DataImportCron made gives its name to disks. One is left by an upload of virtctl, one
+// is written manually in another namespace. virtctl create vm names them, on a cluster without the gate
+// CrossNamespaceVolumeDataSource, and the machines run on static local volumes, on a provisioner that looks at no data source, and
+// on a CSI driver.
 func TestDataSourceByName(t *testing.T) {
 	t.Parallel()
 	y, images := fixture.NewMachines(t), fixture.NewVolumes(t)

@@ -168,7 +168,7 @@ spec:
         persistentVolumeClaim: {claimName: root}
 `
 
-// TestPopulateSays: what keeps a claim from being filled is said on the claim, and it goes on when that is over.
+// TestPopulateSays: what keeps a claim from being filled is said on the claim, and it continues when that is over.
 func TestPopulateSays(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t)

@@ -45,7 +45,7 @@ func TestPopulateUpload(t *testing.T) {
 }
 
 // TestUploadBareClaim: a claim that a user made and marked, as virtctl image-upload pvc does, takes an upload and remains the
-// user's. A quota that leaves its worker no room is named, and the claim goes on as soon as there is room.
+// user's. A quota that leaves its worker no room is named, and the claim continues as soon as there is room.
 func TestUploadBareClaim(t *testing.T) {
 	t.Parallel()
 	d := fixture.NewUploads(fixture.NewVolumes(t, framework.Restricted))

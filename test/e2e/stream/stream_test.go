@@ -229,8 +229,8 @@ func byContainer(y *fixture.Machines, v *kubevirt.Volume, o createstream.Options
 
 // TestStream: two machines on two nodes have the three LUNs of a stream that virtctl wrote, one by their address and one by their
 // claims; the third disk of the one is made by a container, which is another stream. The registry is restarted while the first
-// layer is read; of the second disk it has nothing for a while, and a guest that reads it waits, says so and goes on; and when all
-// layers are verified it is gone permanently: the guests read on, and each writes to disks of its own.
+// layer is read; of the second disk it has nothing for a while, and a guest that reads it waits, says so and continues; and when
+// all layers are verified it is gone permanently: the guests read on, and each writes to disks of its own.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

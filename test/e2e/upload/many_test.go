@@ -92,7 +92,7 @@ func TestUploadsAtOnce(t *testing.T) {
 	holdAll(d, crowd)
 }
 
-// flight is one of many uploads. It stops half-way until it is told to go on.
+// flight is one of many uploads. It stops half-way until it is told to continue.
 type flight struct {
 	name  string
 	data  []byte

@@ -19,7 +19,7 @@ import (
 )
 
 // TestUploadGoesOn pulls the cable at several offsets of one upload to a device, deletes the worker in the middle and restarts the
-// proxy in the middle: the upload goes on where it was, with fresh tokens, and little is sent twice.
+// proxy in the middle: the upload continues where it was, with fresh tokens, and little is sent twice.
 func TestUploadGoesOn(t *testing.T) {
 	t.Parallel()
 	d := fixture.NewUploads(fixture.NewVolumes(t))
@@ -73,8 +73,8 @@ func TestUploadGoesOn(t *testing.T) {
 	}
 }
 
-// restartProxy replaces every proxy by another, one after the other so that other tests go on, and returns when those are
-// gone that were there: an upload that one of them carried is broken off by then.
+// restartProxy replaces every proxy by another, one after the other so that other tests continue, and returns when those are gone
+// that were there: an upload that one of them carried is broken off by then.
 func restartProxy(d *fixture.Uploads) {
 	d.T.Helper()
 	const selector = "app.kubernetes.io/component=uploadproxy"

@@ -180,7 +180,7 @@ func screen(y *fixture.Machines, v *fixture.Virtctl, vm *kubevirt.VirtualMachine
 	if _, err := io.ReadFull(conn, hello); err != nil || string(hello) != "RFB 003.008\n" {
 		y.T.Errorf("the screen says %q, %v", hello, err)
 	}
-	shot := filepath.Join(y.T.TempDir(), "screen.png") // while somebody looks
+	shot := filepath.Join(y.T.TempDir(), "screen.png") // while a user looks at the screen
 	v.Must("vnc", "screenshot", "web", "--file", shot)
 	if text, err := os.ReadFile(shot); err != nil {
 		y.T.Error(err)
@@ -213,7 +213,7 @@ func screen(y *fixture.Machines, v *fixture.Virtctl, vm *kubevirt.VirtualMachine
 	}
 }
 
-// pauses: a guest that is paused says so, stays so, and goes on.
+// pauses: a guest that is paused says so, stays so, and continues.
 func pauses(y *fixture.Machines, v *fixture.Virtctl, vm *kubevirt.VirtualMachine) {
 	y.T.Helper()
 	if out := v.Must("pause", "vm", "web"); out != "VMI web was scheduled to pause\n" {

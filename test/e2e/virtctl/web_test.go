@@ -126,8 +126,8 @@ func press(b *browser.Browser, page, button, want string) {
 	}
 }
 
-// TestWebVerbs: what a person asks of a machine through the page is done, and the page shows it: it is paused and goes on, gets a disk and
-// gives it back, has a snapshot taken and goes back to it, moves to another node, and is restarted.
+// TestWebVerbs: what a person asks of a machine through the page is done, and the page shows it: it is paused and continues, gets
+// a disk and gives it back, has a snapshot taken and goes back to it, moves to another node, and is restarted.
 func TestWebVerbs(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)
@@ -219,7 +219,7 @@ func typeUntil(b *browser.Browser, line, want string) {
 }
 
 // TestWebUpload: a file that is dropped on the page becomes a volume. It is held, says so and is put on a node; its bar moves; the
-// connection is lost on the way, the tab is closed, and the upload goes on where it was.
+// connection is lost on the way, the tab is closed, and the upload continues where it was.
 func TestWebUpload(t *testing.T) {
 	t.Parallel()
 	y := fixture.NewMachines(t)

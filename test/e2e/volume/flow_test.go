@@ -31,8 +31,8 @@ func usable(t *testing.T, size int64) int64 {
 	return n
 }
 
-// TestVolumeHeldUntilConsumed is steps 3, 4, 6, 7 and 8 of the flow: a volume whose class binds on first use is held,
-// says so, starts no worker, and goes on by itself on the node where some pod bound it.
+// TestVolumeHeldUntilConsumed is steps 3, 4, 6, 7 and 8 of the flow: a volume whose class binds on first use is held, says so,
+// starts no worker, and continues by itself on the node where some pod bound it.
 func TestVolumeHeldUntilConsumed(t *testing.T) {
 	t.Parallel()
 	for name, v := range map[string]fixture.Volume{

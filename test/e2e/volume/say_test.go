@@ -45,7 +45,7 @@ func TestVolumeSaysWhatItLacks(t *testing.T) {
 	b.UntilPhase("disk", cdiv1.Succeeded)
 }
 
-// TestVolumeSaysWhySecretIsMissing: a worker whose Secret does not exist says so, and goes on when it does.
+// TestVolumeSaysWhySecretIsMissing: a worker whose Secret does not exist says so, and continues when it does.
 func TestVolumeSaysWhySecretIsMissing(t *testing.T) {
 	t.Parallel()
 	b := fixture.NewVolumes(t)

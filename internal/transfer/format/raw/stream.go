@@ -43,7 +43,7 @@ func (d *Decoder) Resume(state []byte) error {
 	return d.begin()
 }
 
-// Offset returns where the stream has to go on after State.
+// Offset returns where the stream has to continue after State.
 func (d *Decoder) Offset() int64 { return d.pos }
 
 // Parked is always 0: a raw disk is placed as it comes.

@@ -58,7 +58,7 @@ func New(plan Plan, out extent.Output) *Decoder {
 	return &Decoder{plan: plan, out: out, book: newBook(), parks: parks{out: out}, need: MinHead, runs: maxRuns}
 }
 
-// Offset returns where the stream has to go on after State: bytes before it are never needed again.
+// Offset returns where the stream has to continue after State: bytes before it are never needed again.
 func (d *Decoder) Offset() int64 { return d.book.pos }
 
 // Parked returns how many bytes were parked when State was taken. What was parked later is parked again.

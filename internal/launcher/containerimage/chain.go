@@ -17,8 +17,8 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/source/registry"
 )
 
-// piled are the layers of an image as files of a qcow2 chain.
-type piled struct {
+// layerChain are the layers of an image as files of a qcow2 chain.
+type layerChain struct {
 	disk layerdisk.Disk
 	from int        // the lowest layer that the guest needs: those below it are hidden
 	held []*os.File // the open files of the node's cache; empty if the files are this pod's
@@ -75,8 +75,8 @@ func newFile(path string) (*os.File, error) {
 }
 
 // ownLayers makes the files of all layers for this machine alone.
-func ownLayers(ctx context.Context, img *registry.Image, dir string) (_ *piled, err error) {
-	var p piled
+func ownLayers(ctx context.Context, img *registry.Image, dir string) (_ *layerChain, err error) {
+	var p layerChain
 	var tree erofs.Tree
 	limits := erofs.DefaultLimits
 	limits.Bytes = launcherapi.ImageBytes

@@ -56,7 +56,7 @@ func hostile() *view.Objects {
 }
 
 // drawn returns all that is sent.
-func drawn(p *pen, o *view.Objects, ask question, events ...*corev1.Event) (*update, error) {
+func drawn(p *renderer, o *view.Objects, ask question, events ...*corev1.Event) (*update, error) {
 	var all *update
 	err := p.draw(o, ask, events, func(u *update) error {
 		if all == nil {
@@ -79,7 +79,7 @@ func TestBeginning(t *testing.T) {
 		o.Volumes = append(o.Volumes, v)
 	}
 	var sent []*update
-	p := newPen()
+	p := newRenderer()
 	if err := p.draw(o, question{view: "volumes"}, nil, func(u *update) error { sent = append(sent, u); return nil }); err != nil || len(sent) != 2 {
 		t.Fatalf("%d updates, %v", len(sent), err)
 	}
@@ -100,7 +100,7 @@ func TestBeginning(t *testing.T) {
 func TestHostile(t *testing.T) {
 	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: evil}, InvolvedObject: corev1.ObjectReference{Kind: "VirtualMachine", Name: evil}, Reason: evil, Message: evil}
 	for _, v := range []string{"overview", "machine", "volumes", "images", "classes"} {
-		u, err := drawn(newPen(), hostile(), question{view: v, namespace: evil, name: evil}, event)
+		u, err := drawn(newRenderer(), hostile(), question{view: v, namespace: evil, name: evil}, event)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestHostile(t *testing.T) {
 
 // TestUpdates: what did not change is not sent again, and what is gone is taken from its list.
 func TestUpdates(t *testing.T) {
-	p, o := newPen(), hostile()
+	p, o := newRenderer(), hostile()
 	ask := question{view: "volumes"}
 	first, err := drawn(p, o, ask)
 	if err != nil || len(first.Lists["rows"]) != 2 || len(first.Parts) < 3 {

@@ -20,8 +20,8 @@ type update struct {
 	Parts map[string]string   `json:"parts,omitempty"`
 }
 
-// pen writes a page and remembers what it wrote, so that only what is different is written and sent again.
-type pen struct {
+// renderer writes a page and remembers what it wrote, so that only what is different is written and sent again.
+type renderer struct {
 	written map[string]written
 	lists   map[string][]string
 }
@@ -31,7 +31,9 @@ type written struct {
 	html  string
 }
 
-func newPen() *pen { return &pen{written: map[string]written{}, lists: map[string][]string{}} }
+func newRenderer() *renderer {
+	return &renderer{written: map[string]written{}, lists: map[string][]string{}}
+}
 
 // sheet is a page while it is laid out.
 type sheet struct {
@@ -52,7 +54,7 @@ func (s *sheet) add(list, id, template string, value any) {
 
 // draw sends the changes since the last call, if there are any. The first time, when that is the whole page, it sends the first
 // screen before the rest, so that the user sees it meanwhile.
-func (p *pen) draw(o *view.Objects, ask question, events []*corev1.Event, send func(*update) error) error {
+func (p *renderer) draw(o *view.Objects, ask question, events []*corev1.Event, send func(*update) error) error {
 	page := &sheet{lists: map[string][]string{}}
 	lay(page, o, ask, events)
 	pages := []*sheet{page}
@@ -88,7 +90,7 @@ func (s *sheet) begin() *sheet {
 }
 
 // write returns the differences from what was written last; nil if there are none.
-func (p *pen) write(page *sheet) (*update, error) {
+func (p *renderer) write(page *sheet) (*update, error) {
 	out := &update{Lists: map[string][]string{}, Parts: map[string]string{}}
 	now := make(map[string]written, len(page.parts))
 	for _, part := range page.parts {
