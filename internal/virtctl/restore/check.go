@@ -13,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"github.com/berth-vm/berth/internal/virtctl/kube"
 	"github.com/berth-vm/berth/pkg/claim"
@@ -112,8 +114,28 @@ func checkClasses(ctx context.Context, c *kube.Client, p *plan) error {
 		if !slices.ContainsFunc(list.Items, func(s storagev1.StorageClass) bool { return s.Name == d.class }) {
 			return fmt.Errorf("there is no storage class %s, which disk %s had: choose another with --storage-class", d.class, d.volume)
 		}
+		if p.drill {
+			profile, err := kube.Profiles.Get(ctx, c, d.class)
+			if err != nil {
+				return err
+			}
+			preferFiles(p.machine.Spec.DataVolumeTemplates[i].Spec.Storage, profile)
+		}
 	}
 	return nil
+}
+
+// preferFiles has a disk whose mode the machine leaves open be a file, if its class has such claims: a machine cannot start with a Block claim before it is full.
+func preferFiles(s *cdiv1.StorageSpec, profile *cdiv1.StorageProfile) {
+	if s.VolumeMode != nil || len(s.AccessModes) > 0 || profile == nil {
+		return
+	}
+	for _, set := range profile.Status.ClaimPropertySets {
+		if ptr.Deref(set.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeFilesystem {
+			s.VolumeMode = ptr.To(corev1.PersistentVolumeFilesystem)
+			return
+		}
+	}
 }
 
 // checkQuotas adds up what the disks will ask for. Who may not read the quotas learns of them when a disk is made.

@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/testing/golden"
@@ -137,4 +141,27 @@ func TestReport(t *testing.T) {
 	if !good.Good() || bad.Good() || good.Console != nil || len(bad.Console) != 2 {
 		t.Errorf("%+v %+v", good, bad)
 	}
+}
+
+// TestPreferFiles: a disk of a drill is a file if its class has such claims and the machine does not say otherwise, because a machine can start with it early.
+func TestPreferFiles(t *testing.T) {
+	block, file := corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem
+	both := []cdiv1.ClaimPropertySet{{VolumeMode: &block}, {VolumeMode: &file}}
+	for name, c := range map[string]struct {
+		said *corev1.PersistentVolumeMode
+		sets []cdiv1.ClaimPropertySet
+		want *corev1.PersistentVolumeMode
+	}{
+		"the class has both":     {nil, both, &file},
+		"the class has no files": {nil, both[:1], nil},
+		"the class says nothing": {nil, nil, nil},
+		"the machine says Block": {&block, both, &block},
+	} {
+		s := &cdiv1.StorageSpec{VolumeMode: c.said}
+		preferFiles(s, &cdiv1.StorageProfile{Status: cdiv1.StorageProfileStatus{ClaimPropertySets: c.sets}})
+		if diff := cmp.Diff(c.want, s.VolumeMode); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	preferFiles(&cdiv1.StorageSpec{}, nil) // a class without a profile
 }

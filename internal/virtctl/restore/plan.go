@@ -32,6 +32,7 @@ type plan struct {
 	machine *kubevirt.VirtualMachine
 	disks   []restored
 	aids    *aids
+	drill   bool // it is the copy of a drill, which nobody keeps
 }
 
 // restored is a disk that is made of the backup.
