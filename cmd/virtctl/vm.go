@@ -13,8 +13,8 @@ import (
 func (a *app) vm() *cobra.Command {
 	create := a.createVM() // people try it this way round too
 	create.Use, create.Hidden = "create"+strings.TrimPrefix(create.Use, "vm"), true
-	return group(&cobra.Command{Use: "vm", Short: "Look at virtual machines, keep their disks, restore them, and have them leave a node"},
-		a.vmStatus(), a.vmKeep(), a.vmRestore(), a.vmEvacuate(), create)
+	return group(&cobra.Command{Use: "vm", Short: "Look at virtual machines, back them up, keep their disks, restore them, and have them leave a node"},
+		a.vmStatus(), a.vmBackup(), a.vmKeep(), a.vmRestore(), a.vmEvacuate(), create)
 }
 
 func (a *app) vmStatus() *cobra.Command {
@@ -23,7 +23,7 @@ func (a *app) vmStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status VM", Short: "Show a virtual machine, its disks and what they wait for",
 		Long: "Show a virtual machine as a tree: its disks, their claims and nodes, and the pods that work on them, each with its\n" +
-			"phase, its progress, and what it waits for since when.",
+			"phase, its progress, and what it waits for since when; and its backups: what records changes, the last one, and schedules with the next.",
 		Example: a.examples(`
   # Why does machine web not run?
   virtctl vm status web

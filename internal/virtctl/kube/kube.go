@@ -91,6 +91,12 @@ var (
 	BackupSources = Kind[accessv1.VolumeBackupSource]{
 		name: accessv1.VolumeBackupSourceKind, resource: accessv1.GroupVersion.WithResource("volumebackupsources"),
 	}
+	Trackers = Kind[backup.VirtualMachineBackupTracker]{
+		name: "VirtualMachineBackupTracker", resource: backup.GroupVersion.WithResource("virtualmachinebackuptrackers"),
+	}
+	Schedules = Kind[accessv1.MachineSchedule]{
+		name: "MachineSchedule", resource: accessv1.GroupVersion.WithResource("machineschedules"),
+	}
 	Restores = Kind[snapshot.VirtualMachineRestore]{
 		name: "VirtualMachineRestore", resource: snapshot.GroupVersion.WithResource("virtualmachinerestores"),
 	}

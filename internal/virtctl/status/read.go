@@ -19,6 +19,7 @@ type Seen struct {
 	Instance *kubevirt.VirtualMachineInstance // nil: the machine is not started
 	Disks    []Disk
 	Pods     []corev1.Pod // of the namespace
+	Backups  Backups      // of the namespace
 }
 
 // Disk is one volume of the machine that is in a claim.
@@ -54,7 +55,8 @@ func Read(ctx context.Context, c *kube.Client, name string) (*Seen, error) {
 		}
 		s.Disks = append(s.Disks, d)
 	}
-	return s, nil
+	s.Backups, err = readBackups(ctx, c)
+	return s, err
 }
 
 func (d *Disk) read(ctx context.Context, c *kube.Client) error {

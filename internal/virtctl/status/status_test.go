@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
+	backupv1 "github.com/berth-vm/berth/api/backup/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/testing/golden"
@@ -86,7 +88,25 @@ func TestTree(t *testing.T) {
 	}
 	kept := copied.DeepCopy()
 	kept.Status.VolumeStatus[0].Copy.Keep = &kubevirt.KeepStatus{ClaimName: "mine", Reason: kubevirt.KeepUnderWay, Progress: "12%", Message: "PersistentVolumeClaim mine is being written"}
+	tracked := before(2 * time.Hour)
+	daily := backupv1.VirtualMachineBackupTracker{ObjectMeta: metav1.ObjectMeta{Name: "daily"}}
+	daily.Spec.Source.Name, daily.Status = "web", &backupv1.VirtualMachineBackupTrackerStatus{LatestCheckpoint: &backupv1.BackupCheckpoint{Name: "b2-0a1b2c3d", CreationTime: &tracked}}
+	backedUp := func(name, tracker string, ago time.Duration) backupv1.VirtualMachineBackup {
+		b := backupv1.VirtualMachineBackup{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: before(ago)}}
+		b.Spec.Source = corev1.TypedLocalObjectReference{Kind: backupv1.Tracker, Name: tracker}
+		b.Status = &backupv1.VirtualMachineBackupStatus{Type: backupv1.Incremental, Conditions: []metav1.Condition{{Type: backupv1.ConditionComplete,
+			Status: metav1.ConditionTrue, Message: "the backup is complete: what changed since the backup before"}}}
+		return b
+	}
+	nightly := accessv1.MachineSchedule{ObjectMeta: metav1.ObjectMeta{Name: "nightly"}}
+	nightly.Status.Machines = []accessv1.ScheduledMachine{{Name: "db", Reason: "LastFailed"},
+		{Name: "web", Reason: "UpToDate", Message: "the last one is good: b2; the next one is made at 2026-11-16 02:30 UTC", Removal: "old backups are being removed"}}
 	for name, s := range map[string]*Seen{
+		"backups": {
+			Machine: machine(kubevirt.StatusRunning, "its guest runs: pod virt-launcher-web on node node2", time.Minute), Instance: running,
+			Backups: Backups{Trackers: []backupv1.VirtualMachineBackupTracker{daily, {ObjectMeta: metav1.ObjectMeta{Name: "of-another"}}}, Schedules: []accessv1.MachineSchedule{nightly},
+				All: []backupv1.VirtualMachineBackup{backedUp("b1", "daily", 26*time.Hour), backedUp("b2", "daily", 2*time.Hour), backedUp("b3", "of-another", time.Hour)}},
+		},
 		"kept": {
 			Machine: machine(kubevirt.StatusRunning, "its guest runs: pod virt-launcher-web on node node2", time.Minute), Instance: kept,
 			Disks: []Disk{{Disk: kube.Disk{Name: "root", Claim: "golden"}, PVC: claim("golden", corev1.ClaimBound), PV: on("node2")}},

@@ -47,6 +47,7 @@ func (s *Seen) Tree() Node {
 			top.Parts = append(top.Parts, podNode(p))
 		}
 	}
+	top.Parts = append(top.Parts, s.Backups.nodes(vm.Name, vm.UID)...)
 	return top
 }
 
