@@ -69,7 +69,7 @@ var Instance = []Field{
 	{"domain.devices.disks[].cdrom.bus", Works, "", ""},
 	{"domain.devices.disks[].cdrom.readonly", Works, "", ""},
 	{"domain.devices.disks[].cdrom.tray", Works, "", ""},
-	{"domain.devices.disks[].changedBlockTracking", NoEffect, "what changes on a disk is not recorded", ""},
+	{"domain.devices.disks[].changedBlockTracking", NoEffect, "what changes is recorded for each VirtualMachineBackupTracker, without this field", ""},
 	{"domain.devices.disks[].dedicatedIOThread", NoEffect, noThreads, ""},
 	{"domain.devices.disks[].disk.bus", Works, "", ""},
 	{"domain.devices.disks[].disk.pciAddress", NoEffect, noAddress, ""},

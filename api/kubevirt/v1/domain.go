@@ -240,7 +240,7 @@ type Disk struct {
 	DedicatedIOThread *bool `json:"dedicatedIOThread,omitempty"`
 	// Tag has no effect: the guest is not told the tags of its devices.
 	Tag string `json:"tag,omitempty"`
-	// ChangedBlockTracking has no effect: what changed is not recorded.
+	// ChangedBlockTracking has no effect: what changes is recorded for each VirtualMachineBackupTracker, without it.
 	ChangedBlockTracking *bool       `json:"changedBlockTracking,omitempty"`
 	Source               *DiskSource `json:"source,omitempty"`
 	// +kubebuilder:validation:Enum=write-exclusive;write-shared;read-shared;read-only
