@@ -42,11 +42,8 @@ func TestSchedule(t *testing.T) {
 		Backup: &accessv1.ScheduledBackup{PvcName: "backups", Increments: ptr.To[int32](1)}})
 	shots := schedule(y, "shots", accessv1.MachineScheduleSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "front"}}, Schedule: "* * * * *",
 		Keep: &accessv1.ScheduleKeep{Last: 1}, Snapshot: &accessv1.ScheduledSnapshot{}})
-	stranger.Labels = map[string]string{"berth.dev/schedule": string(often.UID)}
-	stranger.OwnerReferences = []metav1.OwnerReference{{APIVersion: "berth.dev/v1alpha1", Kind: "MachineSchedule", Name: often.Name, UID: often.UID, Controller: ptr.To(true)}}
-	if err := y.Kube.Update(t.Context(), stranger); err != nil {
-		t.Fatal(err)
-	}
+	y.Kubectl("patch", "vmbackup", stranger.Name, "--type=merge", "-p", fmt.Sprintf(`{"metadata":{"labels":{"berth.dev/schedule":%q},"ownerReferences":[`+
+		`{"apiVersion":"berth.dev/v1alpha1","kind":"MachineSchedule","name":%q,"uid":%q,"controller":true}]}}`, often.UID, often.Name, often.UID))
 	first := ""
 	y.Wait("the first chain to be removed", 2*fixture.BootPatience, func(ctx context.Context) (bool, string) {
 		made := scheduled(ctx, y)
