@@ -1,30 +1,35 @@
 package docs
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// mostMethods is how many methods a type of a controller of the machine side may have. A reconciler with more does several jobs, which are
-// controllers of their own.
+// mostMethods is how many methods a type of a controller may have. A reconciler with more does several jobs, which are controllers of
+// their own.
 const mostMethods = 34
 
-// machineSide are the controllers of the machine side and what they share.
-var machineSide = []string{"attempts", "compose", "diskrelease", "diskstate", "evacuation", "grant", "handover", "hotplug", "instance", "keep", "machine",
-	"migration", "movestatus", "observed", "offlinemove", "report", "vm", "volumeupdate"}
+// mostLines is how many lines of code a package below internal may have, without comments, blank lines, tests and generated files.
+const mostLines = 1800
 
-// TestControllersAreSmall: no type of a controller of the machine side has more methods than a reader can keep in mind.
+// large lists the packages that are larger, with their present size: they may only shrink.
+var large = map[string]int{
+	"internal/transfer": 1,
+}
+
+// TestControllersAreSmall: no type of a controller has more methods than a reader can keep in mind.
 func TestControllersAreSmall(t *testing.T) {
 	counted := map[string]int{}
-	for _, name := range machineSide {
-		if err := countMethods("../internal/controller/"+name, counted); err != nil {
-			t.Fatal(err)
-		}
+	if err := countMethods("../internal/controller", counted); err != nil {
+		t.Fatal(err)
 	}
 	if counted["../internal/controller/instance.Reconciler"] == 0 {
 		t.Fatal("no methods were counted")
@@ -34,6 +39,65 @@ func TestControllersAreSmall(t *testing.T) {
 			t.Errorf("%s has %d methods, more than %d", strings.TrimPrefix(name, "../"), n, mostMethods)
 		}
 	}
+}
+
+// TestPackagesAreSmall: no package has more code than a reader can keep in mind.
+func TestPackagesAreSmall(t *testing.T) {
+	counted := map[string]int{}
+	if err := countLines("../internal", counted); err != nil {
+		t.Fatal(err)
+	}
+	if counted["internal/controller/instance"] == 0 {
+		t.Fatal("no lines were counted")
+	}
+	for name, n := range counted {
+		if most := max(mostLines, large[name]); n > most {
+			t.Errorf("%s has %d lines of code, more than %d: divide it", name, n, most)
+		}
+	}
+	for name := range large {
+		if counted[name] <= mostLines {
+			t.Errorf("%s has only %d lines of code now: remove it from the list of large packages", name, counted[name])
+		}
+	}
+}
+
+// countLines counts the lines of code of each package below a directory, by the package's path in the repository.
+func countLines(dir string, counted map[string]int) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "third_party"):
+			return fs.SkipDir
+		case entry.IsDir(), !strings.HasSuffix(path, ".go"), strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil || bytes.Contains(text[:min(len(text), 300)], []byte("DO NOT EDIT")) {
+			return err
+		}
+		lines := map[int]bool{}
+		files := token.NewFileSet()
+		file := files.AddFile(path, -1, len(text))
+		var s scanner.Scanner
+		s.Init(file, text, nil, 0)
+		for {
+			pos, tok, lit := s.Scan()
+			if tok == token.EOF {
+				break
+			}
+			if tok == token.SEMICOLON && lit == "\n" {
+				continue // the scanner's own
+			}
+			first := file.Line(pos)
+			for n := range strings.Count(lit, "\n") + 1 {
+				lines[first+n] = true
+			}
+		}
+		counted[strings.TrimPrefix(filepath.Dir(path), "../")] += len(lines)
+		return nil
+	})
 }
 
 // countMethods counts the methods of each type in a directory.
