@@ -90,9 +90,11 @@ func (s *Instance) Leaving() []string {
 // removedVolumes returns the volumes that the launcher was started with, and that the instance no longer lists, or lists with another disk.
 func (s *Instance) removedVolumes() []string {
 	var out []string
+	opened := launcherpod.Machine(s.Launcher).Opened
 	for _, v := range s.Launcher.Spec.Volumes {
 		listed := func(x kubevirt.Volume) bool { return x.Name == v.Name && diskstate.StartedWithClaim(s.Launcher, x) }
-		if v.PersistentVolumeClaim != nil && !slices.ContainsFunc(s.Object.Spec.Volumes, listed) {
+		medium := func(x string) bool { return (render.Copy{Volume: x}).VolumeName() == v.Name }
+		if v.PersistentVolumeClaim != nil && !slices.ContainsFunc(s.Object.Spec.Volumes, listed) && !slices.ContainsFunc(opened, medium) {
 			out = append(out, v.Name)
 		}
 	}
