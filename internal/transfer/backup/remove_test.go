@@ -87,7 +87,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRefusesToRemove: what could make another backup worthless, or belongs to another user, stays, and so does everything else.
+// TestRefusesToRemove: what could make another backup worthless, or belongs to somebody else, stays, and so does everything else.
 func TestRefusesToRemove(t *testing.T) {
 	outside := t.TempDir()
 	write(t, filepath.Join(outside, "precious"), "x")
@@ -143,7 +143,7 @@ func TestRemovesNoLink(t *testing.T) {
 // TestInterruptedRemovals: wherever a removal ends, the backups that are left have all that they lie over, and the next one completes it.
 func TestInterruptedRemovals(t *testing.T) {
 	for seed := range 60 {
-		random := rand.New(rand.NewSource(int64(seed))) //nolint:gosec // the seed makes a failure repeatable
+		random := rand.New(rand.NewSource(int64(seed)))
 		set := filepath.Join(t.TempDir(), fmt.Sprint(seed))
 		parent, remove := "", []string{}
 		for i := range 1 + random.Intn(12) {
