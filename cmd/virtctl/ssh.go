@@ -123,7 +123,7 @@ func again(cmd *cobra.Command) ([]string, error) {
 	return words, nil
 }
 
-// exit is the end of a program that has said itself what was wrong.
+// exit is the error of a program that has ended and has printed its own error; its exit code is passed on.
 type exit struct{ code int }
 
 func (e *exit) Error() string { return fmt.Sprintf("it ended with code %d", e.code) }

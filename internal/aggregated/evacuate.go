@@ -17,7 +17,7 @@ type evacuateOptions struct {
 	EvacuationNodeName string   `json:"evacuationNodeName"`
 }
 
-// stayMachine has a machine's guest stay that is to leave its node.
+// stayMachine withdraws the request that a machine's guest leaves its node.
 func (s *Server) stayMachine(a asked) (int, any, error) {
 	return s.stay(a, func(ctx context.Context) (*kubevirt.VirtualMachineInstance, error) {
 		m, err := s.Cluster.Machine(ctx, a.namespace, a.name)

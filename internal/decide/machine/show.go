@@ -26,7 +26,8 @@ type ShowFacts struct {
 	// Paused: a person has paused the guest. Stuck is why it stands still by itself; "" if it does not.
 	Paused bool
 	Stuck  state.MachineReason
-	// Disk is the reason of a disk that failed for one of its own, Server that of the server that ended the guest; "" if there is none.
+	// Disk is the reason of a failed disk that has a reason of its own, Server the reason if the disk's server ended the guest; "" if
+	// there is none.
 	Disk, Server state.MachineReason
 	// Unoffered: no node offers a medium that the disk of a copy needs. Lost: the node with its data is gone permanently.
 	Unoffered, Lost bool

@@ -12,7 +12,7 @@ import (
 // Last is the newest thing that the schedule made of the machine.
 type Last int
 
-// The situations of it.
+// The values of Last.
 const (
 	Nothing   Last = iota // nothing was made yet, or it was deleted
 	GoingOn               // it has not ended

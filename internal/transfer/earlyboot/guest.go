@@ -68,7 +68,7 @@ func (g *guest) Flush() error {
 	return g.d.journal.flush(sync)
 }
 
-// around is [from, to) up to the clusters' bounds.
+// around extends [from, to) to whole clusters.
 func (d *Disk) around(from, to int64) (int64, int64) {
 	return from / cluster * cluster, min((to+cluster-1)/cluster*cluster, d.size)
 }

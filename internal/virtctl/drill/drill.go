@@ -55,7 +55,7 @@ type Outcome struct {
 	Last []string
 }
 
-// watcher looks at a copy.
+// watcher reads the state of a copy until it is up or has failed.
 type watcher struct {
 	Order
 	c       *kube.Client

@@ -19,7 +19,7 @@ func (f *found) begun() []row {
 	return slices.DeleteFunc(slices.Clone(f.rows), func(r row) bool { return r.Verdict != plan.Finished && !slices.Contains(r.Do, plan.Stop) })
 }
 
-// Back starts CDI again. Its operator makes again what calls it.
+// Back starts CDI again. Its operator makes the deleted webhooks and API services again.
 func Back(ctx context.Context, c *kube.Client, o Options, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, errLate)
 	defer cancel()

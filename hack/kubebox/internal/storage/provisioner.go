@@ -34,7 +34,8 @@ const (
 	// Provisioner is the name that storage classes call the provisioner by. By this name it leaves claims with a data source to their
 	// populators, as CSI drivers do.
 	Provisioner = "kubebox.berth.dev/local"
-	// PathProvisioner is its other name. By this one it looks at no data source, as rancher.io/local-path and others that are no CSI drivers do.
+	// PathProvisioner is a second name of the provisioner. Under this name it ignores data sources, like rancher.io/local-path and
+	// others that are not CSI drivers.
 	PathProvisioner = "kubebox.berth.dev/local-path"
 
 	volumesDir            = "/var/lib/kubebox/volumes"

@@ -53,7 +53,7 @@ type Image interface {
 	Granule() int64
 }
 
-// Output takes an image apart that comes as a stream and cannot be read again.
+// Output receives the disk of an image that comes as a stream and cannot be read again.
 type Output interface {
 	// Begin is called first, once, with the size of the disk; -1 if the stream does not contain it (for a raw one, the decoder's
 	// Finish returns it). An error ends the stream: the disk does not fit.

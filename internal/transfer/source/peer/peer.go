@@ -87,7 +87,7 @@ func transport(dir string) (*nethttp.Transport, error) {
 
 func noRedirect(*nethttp.Request, []*nethttp.Request) error { return nethttp.ErrUseLastResponse }
 
-// blob is one try: package retry adds the others.
+// blob is a blob that makes one attempt for each read; package retry adds the others.
 type blob struct {
 	base   *url.URL
 	client *nethttp.Client
