@@ -87,7 +87,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestRefusesToRemove: what could make another backup worthless, or belongs to somebody else, stays, and so does everything else.
+// TestRefusesToRemove: what could make another backup worthless, or belongs to another user, stays, and so does everything else.
 func TestRefusesToRemove(t *testing.T) {
 	outside := t.TempDir()
 	write(t, filepath.Join(outside, "precious"), "x")
