@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/tools/portforward"
@@ -54,9 +55,36 @@ func (r *run) wayTo(ctx context.Context, l link) (*way, error) {
 	return &way{token: l.token, close: closed, client: &http.Client{Transport: &http.Transport{
 		TLSClientConfig: config, TLSHandshakeTimeout: 30 * time.Second, ResponseHeaderTimeout: 0, // a device may be looked through first
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			if r.Direct {
+				return dialUntil(ctx, dialer, network, at)
+			}
 			return dialer.DialContext(ctx, network, at)
 		},
 	}}}, nil
+}
+
+// settles is how long the nodes may take until a new Service leads to its pod.
+const settles = 30 * time.Second
+
+// dialUntil connects to a Service that is new: until every node knows where it leads, connections are refused.
+func dialUntil(ctx context.Context, d *net.Dialer, network, at string) (net.Conn, error) {
+	limit := time.NewTimer(settles)
+	defer limit.Stop()
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		conn, err := d.DialContext(ctx, network, at)
+		if err == nil || !errors.Is(err, syscall.ECONNREFUSED) {
+			return conn, err
+		}
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			return nil, err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // forward forwards a port of this machine to the server until it is closed.
