@@ -34,7 +34,7 @@ func BuildRoot(ctx context.Context, in System, dir string) error {
 	if err := os.Remove(made); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("forget the last archive: %w", err)
 	}
-	work, err := os.MkdirTemp(dir, "root-")
+	work, err := os.MkdirTemp(dir, ".root-")
 	if err != nil {
 		return fmt.Errorf("make work folder: %w", err)
 	}

@@ -53,7 +53,7 @@ func BuildSystem(ctx context.Context, in System, dir string) (guest.Manifest, er
 	if err := errors.Join(guest.RemoveManifest(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return guest.Manifest{}, err
 	}
-	work, err := os.MkdirTemp(dir, "work-")
+	work, err := os.MkdirTemp(dir, ".work-") // which go does not look into for packages
 	if err != nil {
 		return guest.Manifest{}, fmt.Errorf("make work folder: %w", err)
 	}

@@ -114,7 +114,7 @@ func checkClasses(ctx context.Context, c *kube.Client, p *plan) error {
 		if !slices.ContainsFunc(list.Items, func(s storagev1.StorageClass) bool { return s.Name == d.class }) {
 			return fmt.Errorf("there is no storage class %s, which disk %s had: choose another with --storage-class", d.class, d.volume)
 		}
-		if p.drill {
+		if p.early {
 			profile, err := kube.Profiles.Get(ctx, c, d.class)
 			if err != nil {
 				return err

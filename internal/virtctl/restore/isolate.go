@@ -33,7 +33,6 @@ func isolate(p *plan, o Options, line bool) (sign drill.Sign, note string, err e
 	if p.aids != nil {
 		p.aids.labels = vm.Labels
 	}
-	p.drill = true
 	vm.Spec.RunStrategy = ptr.To(kubevirt.RunOnce)
 	spec.StartStrategy, spec.LivenessProbe, spec.Subdomain = nil, nil, ""
 	spec.Networks, spec.Domain.Devices.Interfaces, spec.Domain.Devices.AutoattachPodInterface = nil, nil, ptr.To(false)

@@ -143,7 +143,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestPreferFiles: a disk of a drill is a file if its class has such claims and the machine does not say otherwise, because a machine can start with it early.
+// TestPreferFiles: a disk of a machine that starts early is a file if its class has such claims and the machine does not say otherwise, because a machine can start with it early.
 func TestPreferFiles(t *testing.T) {
 	block, file := corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem
 	both := []cdiv1.ClaimPropertySet{{VolumeMode: &block}, {VolumeMode: &file}}

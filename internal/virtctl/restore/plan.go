@@ -32,7 +32,7 @@ type plan struct {
 	machine *kubevirt.VirtualMachine
 	disks   []restored
 	aids    *aids
-	drill   bool // it is the copy of a drill, which nobody keeps
+	early   bool // its machine starts before its disks are full
 }
 
 // restored is a disk that is made of the backup.
@@ -56,7 +56,7 @@ func planOf(m *backup.Manifest, digest string, o Options, from accessv1.VolumeBa
 	if wrong := validation.IsDNS1123Subdomain(o.target()); len(wrong) > 0 {
 		return nil, fmt.Errorf("a machine cannot have the name %q: %s", o.target(), strings.Join(wrong, "; "))
 	}
-	p := &plan{moment: m, machine: &kubevirt.VirtualMachine{
+	p := &plan{moment: m, early: o.Early, machine: &kubevirt.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Name: o.target(), Labels: notDrill(was.Labels), Annotations: kept(was.Annotations)},
 		Spec:       *was.Spec.DeepCopy(),
 	}}
