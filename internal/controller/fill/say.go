@@ -90,7 +90,7 @@ func (s message) detail(f volume.Facts) string {
 	case f.Claim == volume.Incomplete && s.lacks != nil && f.Origin == volume.Usable:
 		return s.lacks.Error()
 	case f.Claim == volume.Unusable:
-		return observedClaim{s.Seen}.unusable()
+		return observedClaim(s).unusable()
 	case f.Origin == volume.Larger:
 		return s.small
 	case f.Origin == volume.Busy && f.Worker != volume.NoWorker:
@@ -106,7 +106,7 @@ func (s message) detail(f volume.Facts) string {
 	case (f.Claim == volume.Unbound || f.Claim == volume.Absent) && f.Origin == volume.Busy:
 		return s.clone.Reason() // the pod that uses the source is not why there is no volume yet
 	case f.Data == volume.Unknown && f.Worker == volume.NoWorker && s.claim != nil:
-		return observedClaim{s.Seen}.unwritable()
+		return observedClaim(s).unwritable()
 	}
 	switch why := s.workerDetail(f); {
 	case why != "":
@@ -149,7 +149,7 @@ func (s message) workerDetail(f volume.Facts) string {
 		if s.progress != nil && s.progress.Trouble != "" {
 			return "the last upload failed: " + s.progress.Trouble
 		}
-		return joined(earlyUse{s.Seen}.earlyText(), s.failedBefore())
+		return joined(earlyUse(s).earlyText(), s.failedBefore())
 	case volume.NoWorker, volume.Done, volume.Retained:
 	}
 	return ""

@@ -73,6 +73,7 @@ func ContentName(s *snapshotv1.VirtualMachineSnapshot) string {
 	return ContentPrefix + string(s.UID)
 }
 
+// ContentPrefix begins the names of contents.
 const ContentPrefix = "vmsnapshot-content-"
 
 // sound returns an error if we did not write the content: any user with write access to the namespace may have, and a restore
