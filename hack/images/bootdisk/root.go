@@ -39,10 +39,11 @@ func BuildRoot(ctx context.Context, in System, dir string) error {
 		return fmt.Errorf("make work folder: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	if err := in.bootstrap(ctx, work); err != nil {
+	root := filepath.Join(work, "root") // debootstrap gives it the mode of a root directory
+	if err := in.bootstrap(ctx, root); err != nil {
 		return err
 	}
-	args := []string{"--create", "--file", archive, "--directory", work, "--sort=name", "--numeric-owner", "--mtime=@315532800"}
+	args := []string{"--create", "--file", archive, "--directory", root, "--sort=name", "--numeric-owner", "--mtime=@315532800"}
 	for _, pattern := range unneeded {
 		args = append(args, "--exclude="+pattern)
 	}
