@@ -170,7 +170,7 @@ func (a *arrival) gone(ctx context.Context) error {
 	return <-reply
 }
 
-// room makes a new claim's disk as large as the source's. A device must be large enough already.
+// room makes a new claim's disk as large as the source's. A device must have that size already.
 func (a *arrival) room(volume string, size int64) error {
 	if !slices.Contains(a.m.Sent, volume) {
 		return fmt.Errorf("no disk is to be sent for volume %s", volume)
@@ -178,8 +178,8 @@ func (a *arrival) room(volume string, size int64) error {
 	_, used := a.m.Updated[volume]
 	if slices.Contains(a.m.Block, volume) {
 		has, err := backing.Size(backing.ClaimDevice(volume))
-		if err != nil || has < size {
-			return errors.Join(fmt.Errorf("the device of volume %s has %d bytes, and the guest's disk %d", volume, has, size), err)
+		if err != nil || has != size { // QEMU sends only to a disk of the same size, and a device cannot be cut
+			return errors.Join(fmt.Errorf("the device of volume %s has %d bytes, and the guest's disk %d: use a claim of that size", volume, has, size), err)
 		}
 		if used {
 			return backing.Clear(backing.ClaimDevice(volume), has)

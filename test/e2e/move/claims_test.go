@@ -229,7 +229,7 @@ func changesClaim(y *fixture.Machines, vm *kubevirt.VirtualMachine) {
 		y.T.Errorf("it is on %s and was on %s; its disks are said to be in %+v", i.Status.NodeName, at, i.Status.VolumeStatus)
 	}
 	y.Create(framework.Claim{Name: "elsewhere", Class: "local", Size: "96Mi"})
-	y.Create(framework.Claim{Name: "plain", Class: "localdisk", Size: "96Mi", Block: true}) // as the claim of the template is, by the profile of its class
+	y.Create(framework.Claim{Name: "plain", Class: "localdisk", Size: "64Mi", Block: true}) // as the claim of the template is, by the profile of its class
 	c.moves("to claims elsewhere", func() {
 		y.Kubectl("patch", "virtualmachine", vm.Name, "--type=json", "-p",
 			`[{"op": "replace", "path": "/spec/template/spec/volumes/0/persistentVolumeClaim/claimName", "value": "elsewhere"},
