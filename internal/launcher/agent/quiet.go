@@ -21,7 +21,17 @@ type Freezer struct {
 	// The guest is frozen for as long as one of the two needs it.
 	copies bool      // its disks are being copied
 	person time.Time // until when a user has it frozen; zero if no user has
+	// tries is how often a thaw that failed is still tried again, and every is the time between. A request that was answered too late may have
+	// been carried out, and a guest must not stay frozen.
+	tries int
+	every time.Duration
 }
+
+// A thaw that fails is tried again for ten minutes.
+const (
+	thawEvery = 2 * time.Second
+	thawTries = 300
+)
 
 // Answer answers one request, to freeze or to thaw the guest.
 func (q *Freezer) Answer(conn *net.UnixConn) {
@@ -48,7 +58,7 @@ func (q *Freezer) Do(verb string) launcherapi.Quiet {
 
 // NewFreezer freezes the filesystems of a guest.
 func NewFreezer(r Agent) *Freezer {
-	return &Freezer{ask: func(command string) error { return r.Query(command, nil) }}
+	return &Freezer{ask: func(command string) error { return r.Query(command, nil) }, every: thawEvery}
 }
 
 // freeze freezes the filesystems to copy the disks. If they are frozen already, the time begins again.
@@ -67,10 +77,10 @@ func (q *Freezer) holdFor(d time.Duration) error {
 		return nil
 	}
 	if err := q.ask("guest-fsfreeze-freeze"); err != nil {
-		_ = q.ask("guest-fsfreeze-thaw") // some filesystems may be frozen
+		_ = q.release() // some filesystems may be frozen
 		return err
 	}
-	q.late = false
+	q.late, q.tries = false, 0
 	q.timer = time.AfterFunc(d, q.giveUp)
 	return nil
 }
@@ -80,7 +90,30 @@ func (q *Freezer) giveUp() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.late, q.copies, q.person = true, false, time.Time{}
-	_ = q.ask("guest-fsfreeze-thaw")
+	_ = q.release()
+}
+
+// release thaws the filesystems. If that fails, it is tried again, unless they are frozen anew meanwhile: then they are thawed at the end of that.
+func (q *Freezer) release() error {
+	q.tries = thawTries
+	return q.tryThaw()
+}
+
+func (q *Freezer) tryThaw() error {
+	err := q.ask("guest-fsfreeze-thaw")
+	if err == nil {
+		q.tries = 0
+		return nil
+	}
+	time.AfterFunc(q.every, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.tries > 0 {
+			q.tries--
+			_ = q.tryThaw()
+		}
+	})
+	return err
 }
 
 // Hold freezes the filesystems for a user, for that long at most.
@@ -110,6 +143,7 @@ func (q *Freezer) wanted() time.Duration {
 func (q *Freezer) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.tries = 0
 	if q.timer != nil && q.timer.Stop() {
 		q.late, q.copies, q.person = true, false, time.Time{}
 	}
@@ -128,7 +162,7 @@ func (q *Freezer) Unhold() error {
 	if q.timer != nil {
 		q.timer.Stop()
 	}
-	return q.ask("guest-fsfreeze-thaw")
+	return q.release()
 }
 
 // thaw thaws the filesystems after the disks were copied. A caller that did not get the answer may ask again, and gets the same answer.
@@ -144,7 +178,7 @@ func (q *Freezer) thaw() launcherapi.Quiet {
 		return launcherapi.Quiet{Agent: true, Held: true}
 	}
 	q.timer.Stop()
-	if err := q.ask("guest-fsfreeze-thaw"); err != nil {
+	if err := q.release(); err != nil {
 		return launcherapi.Quiet{Held: !q.late, Detail: err.Error()}
 	}
 	return launcherapi.Quiet{Agent: true, Held: !q.late}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/berth-vm/berth/internal/launcherapi"
@@ -38,7 +39,7 @@ func TestQuiet(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var asked []string
-			q := &Freezer{ask: func(command string) error {
+			q := &Freezer{every: time.Hour, ask: func(command string) error {
 				asked = append(asked, command)
 				if command == c.fails {
 					return errors.New("no agent")
@@ -68,6 +69,47 @@ func TestQuiet(t *testing.T) {
 			if got != c.want || !slices.Equal(asked, c.asked) {
 				t.Errorf("answer %+v, want %+v; asked %q, want %q", got, c.want, asked, c.asked)
 			}
+		})
+	}
+}
+
+// TestThawIsTriedAgain: an agent that does not answer in time may have frozen the guest. It is thawed as soon as the agent answers, after a freeze that
+// failed and after a thaw that failed, but not while it is frozen for another reason.
+func TestThawIsTriedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		refuses func(command string, before int) bool
+		verbs   []string
+		frozen  bool // in the end
+	}{
+		"the answer to a freeze is late": {func(command string, before int) bool { return before < 3 }, []string{"freeze"}, false},
+		"thaws are not answered":         {func(command string, before int) bool { return before > 0 && before < 4 }, []string{"freeze", "thaw"}, false},
+		"frozen anew meanwhile":          {func(command string, before int) bool { return before == 1 }, []string{"freeze", "thaw", "freeze"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				frozen, before := false, 0
+				q := &Freezer{every: thawEvery, ask: func(command string) error {
+					defer func() { before++ }()
+					if refused := c.refuses(command, before); refused && command == "guest-fsfreeze-thaw" {
+						return errors.New("no answer in time")
+					} else if frozen = command == "guest-fsfreeze-freeze"; refused {
+						return errors.New("no answer in time") // but it does it
+					}
+					return nil
+				}}
+				for _, v := range c.verbs {
+					q.Do(v)
+				}
+				time.Sleep(thawEvery * 10)
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				if frozen != c.frozen {
+					t.Errorf("the guest is frozen: %v, after %d commands", frozen, before)
+				}
+				if q.timer != nil {
+					q.timer.Stop()
+				}
+			})
 		})
 	}
 }
