@@ -93,7 +93,7 @@ func (q *Freezer) giveUp() {
 	_ = q.release()
 }
 
-// release thaws the filesystems. If that fails, it is tried again, unless they are frozen anew meanwhile: then they are thawed at the end of that.
+// release thaws the filesystems. If that fails, it is tried again, unless they are frozen again meanwhile: then they are thawed at the end of that.
 func (q *Freezer) release() error {
 	q.tries = thawTries
 	return q.tryThaw()

@@ -83,7 +83,7 @@ func TestThawIsTriedAgain(t *testing.T) {
 	}{
 		"the answer to a freeze is late": {func(command string, before int) bool { return before < 3 }, []string{"freeze"}, false},
 		"thaws are not answered":         {func(command string, before int) bool { return before > 0 && before < 4 }, []string{"freeze", "thaw"}, false},
-		"frozen anew meanwhile":          {func(command string, before int) bool { return before == 1 }, []string{"freeze", "thaw", "freeze"}, true},
+		"frozen again meanwhile":          {func(command string, before int) bool { return before == 1 }, []string{"freeze", "thaw", "freeze"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
