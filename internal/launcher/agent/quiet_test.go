@@ -81,16 +81,16 @@ func TestThawIsTriedAgain(t *testing.T) {
 		verbs   []string
 		frozen  bool // in the end
 	}{
-		"the answer to a freeze is late": {func(command string, before int) bool { return before < 3 }, []string{"freeze"}, false},
-		"thaws are not answered":         {func(command string, before int) bool { return before > 0 && before < 4 }, []string{"freeze", "thaw"}, false},
-		"frozen again meanwhile":          {func(command string, before int) bool { return before == 1 }, []string{"freeze", "thaw", "freeze"}, true},
+		"the answer to a freeze is late": {func(before int) bool { return before < 3 }, []string{"freeze"}, false},
+		"thaws are not answered":         {func(before int) bool { return before > 0 && before < 4 }, []string{"freeze", "thaw"}, false},
+		"frozen again meanwhile":         {func(before int) bool { return before == 1 }, []string{"freeze", "thaw", "freeze"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				frozen, before := false, 0
 				q := &Freezer{every: thawEvery, ask: func(command string) error {
 					defer func() { before++ }()
-					if refused := c.refuses(command, before); refused && command == "guest-fsfreeze-thaw" {
+					if refused := c.refuses(before); refused && command == "guest-fsfreeze-thaw" {
 						return errors.New("no answer in time")
 					} else if frozen = command == "guest-fsfreeze-freeze"; refused {
 						return errors.New("no answer in time") // but it does it
@@ -100,7 +100,7 @@ func TestThawIsTriedAgain(t *testing.T) {
 				for _, v := range c.verbs {
 					q.Do(v)
 				}
-				time.Sleep(thawEvery * 10)
+				<-time.After(thawEvery * 10)
 				q.mu.Lock()
 				defer q.mu.Unlock()
 				if frozen != c.frozen {
