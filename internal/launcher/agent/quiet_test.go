@@ -77,7 +77,7 @@ func TestQuiet(t *testing.T) {
 // failed and after a thaw that failed, but not while it is frozen for another reason.
 func TestThawIsTriedAgain(t *testing.T) {
 	for name, c := range map[string]struct {
-		refuses func(command string, before int) bool
+		refuses func(before int) bool
 		verbs   []string
 		frozen  bool // in the end
 	}{
