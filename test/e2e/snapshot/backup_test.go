@@ -32,6 +32,9 @@ func TestBackup(t *testing.T) {
 	y.CreateClaimForBackups("backups", "localdisk", "192Mi")
 	y.CreateClaimForBackups("small", "localdisk", "8Mi")
 	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
+	// while the machine is stopped, one pod has its disks and this claim
+	y.Kubectl("annotate", "persistentvolumeclaim", "backups", fixture.SelectedNodeAnnotation+"="+y.InstanceOf(t.Context(), vm).Status.NodeName)
+	y.WaitBound("backups")
 	y.GuestSays(vm, "guest agent on") // what is typed before is lost
 	y.RunPattern(vm, "write", 1, "first", "second")
 
