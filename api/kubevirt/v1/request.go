@@ -35,7 +35,7 @@ const (
 	DataTrue   = "true"
 )
 
-// Paused reports whether the guest is to be started paused.
+// Paused reports whether the request asks for a guest that is paused from its start.
 func (q StateChangeRequest) Paused() bool { return q.Data[DataPaused] == DataTrue }
 
 // AnnPaused is on an instance that a user has ever asked to pause, and says what was asked and whether it was done.

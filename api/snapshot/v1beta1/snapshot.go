@@ -164,7 +164,7 @@ type Condition struct {
 }
 
 // VirtualMachineSnapshotContent holds the data of a snapshot: the machine's definition and its VolumeSnapshots. It outlives the
-// machine, and its snapshot if it is to be retained.
+// machine. If its deletion policy is Retain, it outlives its snapshot too.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

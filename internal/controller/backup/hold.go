@@ -127,7 +127,7 @@ func roomOf(launcher *corev1.Pod) int64 {
 	return 0
 }
 
-// full returns why all data is to be written, before the launcher is asked; "" if what changed will do.
+// full returns why the backup must contain all data, as far as that is known before the launcher is asked. It is empty if an increment is enough.
 func (s *seen) full() string {
 	last := checkpointOf(s.tracker)
 	switch {

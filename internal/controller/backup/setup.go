@@ -127,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return r.report(ctx, s, say)
 }
 
-// instead is the end of a turn in which something else is to be said than was decided: what a launcher answered.
+// instead is an error that ends a reconciliation because of a launcher's answer. Its reason is reported in place of the decided one.
 type instead struct {
 	say    state.BackupReason
 	detail string

@@ -116,17 +116,17 @@ func (s *Instance) MakesCopies() bool {
 func (s *Instance) WholeCopies() map[string]int64 {
 	out := map[string]int64{}
 	for _, v := range s.Object.Spec.Volumes {
-		if size := s.Returns.Copies[v.Name].Size; s.wholeCopy(v) && size > 0 {
-			out[v.Name] = size
+		if s.wholeCopy(v) {
+			out[v.Name] = s.Returns.Copies[v.Name].Size
 		}
 	}
 	return out
 }
 
-// wholeCopy reports whether a volume is a copy that has all of its master.
+// wholeCopy reports whether a volume is a copy that has all of its master. A launcher that does not answer has not said so.
 func (s *Instance) wholeCopy(v kubevirt.Volume) bool {
-	c := v.Copied()
-	return c != nil && s.MakesCopies() && s.Returns.Copies[v.Name].LetGo && s.CopyPlan(v.Name, c).Reason == machine.CopyIndependent
+	c, said := v.Copied(), s.Returns.Copies[v.Name]
+	return c != nil && s.MakesCopies() && said.LetGo && said.Size > 0 && s.CopyPlan(v.Name, c).Reason == machine.CopyIndependent
 }
 
 // CopyPlan returns the plan for the copy of a volume.

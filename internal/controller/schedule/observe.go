@@ -52,7 +52,7 @@ type machine struct {
 	vm      *kubevirt.VirtualMachine // nil: it is not there
 	runs    []run                    // what the schedule made of it, in the order of its moments
 	tracker schedule.Tracker
-	taken   string // what has the name of that which is to be made
+	taken   string // the object that has the name which the next backup or snapshot needs; empty: the name is free
 	surplus []run  // that are to be removed next
 	claim   *corev1.PersistentVolumeClaim
 	worker  *corev1.Pod  // that removes files
@@ -156,7 +156,7 @@ func (r *Reconciler) observeMachine(ctx context.Context, s *seen, m *machine, ma
 	return err
 }
 
-// observeNames finds out whether the names of what is to be made are free.
+// observeNames finds out whether another object has the name that the next backup, its tracker or the next snapshot needs.
 func (r *Reconciler) observeNames(ctx context.Context, s *seen, m *machine) error {
 	if s.of.Spec.Backup != nil {
 		name := trackerName(s.of, m.vm)

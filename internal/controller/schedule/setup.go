@@ -139,7 +139,7 @@ func (r *Reconciler) step(ctx context.Context, s *seen, m *machine) error {
 	return nil
 }
 
-// instead is the end of a turn in which something else is to be said than was decided.
+// instead is an error that ends a reconciliation. Its reason is reported in place of the decided one.
 type instead struct {
 	say    state.ScheduleReason
 	detail string

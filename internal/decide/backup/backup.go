@@ -112,7 +112,7 @@ var rules = []decide.Rule[Facts, Action, state.BackupReason]{
 	{"a deleted backup that has not begun is gone", func(f Facts) bool { return f.Deleted }, nil, state.BackupAborting},
 	{"mode Pull is not served", func(f Facts) bool { return f.Pull }, nil, state.BackupNoPull},
 
-	{"what is written is complete, whatever became of the guest", func(f Facts) bool { return f.at(Written) }, []Action{Record, Keep}, state.BackupDone},
+	{"a backup that is written is complete, even if the guest has ended since", func(f Facts) bool { return f.at(Written) }, []Action{Record, Keep}, state.BackupDone},
 	{"without the guest there is nothing to go on with", func(f Facts) bool { return f.Gone && !f.at(NoWorker) }, nil, state.BackupSourceLost},
 	{"a worker that failed ends the backup", func(f Facts) bool { return f.at(Broken) }, []Action{GiveUp}, state.BackupFailed},
 	{"a machine that is started does not wait for its backup, which begins again when the guest runs", func(f Facts) bool { return f.at(Overtaken) }, []Action{StopWorker}, state.BackupUnsteady},

@@ -37,7 +37,7 @@ type Facts struct {
 	Suspended bool
 	Gone      bool // there is no such machine, or it is being deleted
 	Due       bool // a moment has come, and nothing was made for it
-	Taken     bool // something else has the name of what is to be made
+	Taken     bool // another object has the name that the next backup or snapshot needs
 	Overdue   bool // the last good one is too old
 	Last      Last
 	Tracker   Tracker

@@ -25,6 +25,7 @@ type Freezer struct {
 	// been carried out, and a guest must not stay frozen.
 	tries int
 	every time.Duration
+	again *time.Timer // the next try; nil if there was none
 }
 
 // A thaw that fails is tried again for ten minutes.
@@ -105,7 +106,10 @@ func (q *Freezer) tryThaw() error {
 		q.tries = 0
 		return nil
 	}
-	time.AfterFunc(q.every, func() {
+	if q.again != nil {
+		q.again.Stop()
+	}
+	q.again = time.AfterFunc(q.every, func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		if q.tries > 0 {

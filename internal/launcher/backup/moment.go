@@ -110,7 +110,7 @@ func (m *Moment) prepare(ctx context.Context) error {
 func (m *Moment) hold() error {
 	if m.order.Freeze != nil {
 		if m.Quiesced = m.order.Freeze(); m.Quiesced == nil && m.order.Thaw != nil {
-			defer func() { _ = m.order.Thaw() }() // the agent thaws it by itself in the end
+			defer func() { _ = m.order.Thaw() }() // if it fails, the launcher tries it again
 		}
 	}
 	runs, err := running(m.q)
