@@ -201,6 +201,8 @@ type VirtualMachineInstanceStatus struct {
 	// +listMapKey=name
 	VolumeStatus []VolumeStatus      `json:"volumeStatus,omitempty"`
 	QOSClass     *corev1.PodQOSClass `json:"qosClass,omitempty"`
+	// ChangedBlockTracking says that backups of the machine can be incremental.
+	ChangedBlockTracking *ChangedBlockTrackingStatus `json:"changedBlockTracking,omitempty"`
 	// EvacuationNodeName is the node that the guest is to leave, while it is there.
 	EvacuationNodeName string `json:"evacuationNodeName,omitempty"`
 	// MigrationState is the last migration of the instance.

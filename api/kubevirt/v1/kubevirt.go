@@ -43,6 +43,16 @@ type KubeVirtConfiguration struct {
 	// EvictionStrategy is the default of machines that set none; None if unset.
 	EvictionStrategy       *EvictionStrategy       `json:"evictionStrategy,omitempty"`
 	MigrationConfiguration *MigrationConfiguration `json:"migrations,omitempty"`
+	// ChangedBlockTrackingLabelSelectors has no effect: backups of every machine can be incremental.
+	ChangedBlockTrackingLabelSelectors *ChangedBlockTrackingSelectors `json:"changedBlockTrackingLabelSelectors,omitempty"`
+}
+
+// ChangedBlockTrackingSelectors choose machines.
+type ChangedBlockTrackingSelectors struct {
+	// NamespaceLabelSelector chooses those of namespaces.
+	NamespaceLabelSelector *metav1.LabelSelector `json:"namespaceLabelSelector,omitempty"`
+	// VirtualMachineLabelSelector chooses them by their own labels.
+	VirtualMachineLabelSelector *metav1.LabelSelector `json:"virtualMachineLabelSelector,omitempty"`
 }
 
 // MigrationConfiguration has the limits of all migrations. A change does not affect migrations that run already.

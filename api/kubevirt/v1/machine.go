@@ -177,6 +177,21 @@ type VirtualMachineStatus struct {
 	//
 	// +listType=atomic
 	VolumeSnapshotStatuses []VolumeSnapshotStatus `json:"volumeSnapshotStatuses,omitempty"`
+	// ChangedBlockTracking says that backups of the machine can be incremental.
+	ChangedBlockTracking *ChangedBlockTrackingStatus `json:"changedBlockTracking,omitempty"`
+}
+
+// ChangedBlockTrackingState says whether it can be recorded which blocks of a machine's disks change.
+type ChangedBlockTrackingState string
+
+// ChangedBlockTrackingEnabled is the state of every machine: nothing has to be prepared or restarted. What changes is recorded from the first backup of a
+// VirtualMachineBackupTracker on.
+const ChangedBlockTrackingEnabled ChangedBlockTrackingState = "Enabled"
+
+// ChangedBlockTrackingStatus is what clients wait for before they make an incremental backup.
+type ChangedBlockTrackingStatus struct {
+	// State is Enabled.
+	State ChangedBlockTrackingState `json:"state"`
 }
 
 // VolumeSnapshotStatus says whether a snapshot of the machine has a volume.

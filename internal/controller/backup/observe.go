@@ -179,12 +179,24 @@ func (s *seen) target() backup.Target {
 	switch {
 	case c == nil, c.DeletionTimestamp != nil:
 		return backup.NoClaim
-	case ptr.Deref(c.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock, !slices.ContainsFunc(c.Spec.AccessModes, writes):
+	case ptr.Deref(c.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock, !slices.ContainsFunc(c.Spec.AccessModes, writes), s.isDisk(c.Name):
 		return backup.Unfit
 	case s.user != "":
 		return backup.InUse
 	}
 	return backup.Usable
+}
+
+// isDisk reports whether a claim has a disk of the machine, whether it runs or not.
+func (s *seen) isDisk(claim string) bool {
+	var spec kubevirt.VirtualMachineInstanceSpec
+	switch {
+	case s.instance != nil:
+		spec = s.instance.Spec
+	case s.vm != nil && s.vm.Spec.Template != nil:
+		spec = s.vm.Spec.Template.Spec
+	}
+	return slices.ContainsFunc(spec.Volumes, func(v kubevirt.Volume) bool { name, _ := render.ClaimOf(v); return name == claim })
 }
 
 func (s *seen) working() backup.Worker {

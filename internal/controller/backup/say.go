@@ -114,7 +114,12 @@ func (s *seen) quiesced() metav1.Condition {
 // detail returns the value of {detail} in a row.
 func (r *Reconciler) detail(ctx context.Context, s *seen, reason state.BackupReason) string {
 	switch reason {
-	case state.BackupNoClaim, state.BackupUnfit, state.BackupTargetLost:
+	case state.BackupUnfit:
+		if s.isDisk(s.of.Spec.Claim()) {
+			return "PersistentVolumeClaim " + s.of.Spec.Claim() + ", which has a disk of the machine"
+		}
+		return "PersistentVolumeClaim " + s.of.Spec.Claim()
+	case state.BackupNoClaim, state.BackupTargetLost:
 		return "PersistentVolumeClaim " + s.of.Spec.Claim()
 	case state.BackupTargetInUse:
 		return fmt.Sprintf("PersistentVolumeClaim %s: %s", s.of.Spec.Claim(), s.user)

@@ -159,6 +159,18 @@ func TestStoppedWaits(t *testing.T) {
 	}
 }
 
+// TestTargetIsADisk: a backup is not written to a disk of the machine that it is of, whether that runs or not.
+func TestTargetIsADisk(t *testing.T) {
+	for name, w := range map[string]*world{"stopped": stopped(t), "running": newWorld(t, claim("root"))} {
+		b := of("one", backupv1.Tracker)
+		b.Spec.PvcName = new("root")
+		b = w.run(b)
+		if c := b.Condition("Failed"); c == nil || !strings.Contains(c.Message, "PersistentVolumeClaim root, which has a disk of the machine: use a claim") || len(w.left()) > 0 {
+			t.Errorf("%s: it says %s", name, conditions(b))
+		}
+	}
+}
+
 func (w *world) phase(p corev1.PersistentVolumeClaimPhase) {
 	c := claim("root")
 	w.must(w.api.Get(context.Background(), client.ObjectKeyFromObject(c), c))

@@ -26,6 +26,7 @@ func (r *Reconciler) report(ctx context.Context, s *observed.Instance, reason st
 			{Type: "Ready", Status: report.Truth(row.Ready), Reason: string(row.Reason), Message: row.Message}},
 			report.Shared(s), report.PausedCondition(s), l.Condition(), u.Condition())...),
 		MigrationState: s.Migration, MigrationMethod: old.MigrationMethod, EvacuationNodeName: l.Node, MigratedVolumes: report.Migrated(s),
+		ChangedBlockTracking: &kubevirt.ChangedBlockTrackingStatus{State: kubevirt.ChangedBlockTrackingEnabled},
 	}
 	if next.Phase == "" { // a leaving instance keeps the phase it had
 		next.Phase = old.Phase

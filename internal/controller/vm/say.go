@@ -37,6 +37,7 @@ func (r *Reconciler) report(ctx context.Context, w *compose.Machine, p machine.P
 		ObservedGeneration: w.Object.Generation, DesiredGeneration: w.Object.Generation, VolumeSnapshotStatuses: w.Snapshots, StartFailure: failures(w, row.Ready),
 		InstancetypeRef: w.Kind.TypeRef, PreferenceRef: w.Kind.PreferenceRef,
 		SnapshotInProgress: w.Busy.Snapshot, RestoreInProgress: w.Busy.Restore, VolumeUpdateState: updateState(w),
+		ChangedBlockTracking: &kubevirt.ChangedBlockTrackingStatus{State: kubevirt.ChangedBlockTrackingEnabled},
 		Conditions: r.Report.Conditions(old.Conditions, append([]kubevirt.Condition{{
 			Type: "Ready", Status: report.Truth(row.Ready), Reason: string(row.Reason), Message: row.Message}}, slices.Concat(failureCondition(row), sharedConditions(w), pausedCondition(w, row), updateConditions(w, u))...)...),
 	}
