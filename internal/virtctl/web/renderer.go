@@ -227,7 +227,7 @@ func layMachine(page *sheet, m *view.Page, ask question) {
 		return
 	}
 	head := *m
-	head.Tree.Parts, head.Steps, head.Events, head.Snapshots, head.Backups, head.Spare, head.Disks = nil, nil, nil, nil, nil, nil, nil
+	head.Tree.Parts, head.Steps, head.Events, head.Snapshots, head.Schedules, head.Backups, head.Spare, head.Disks = nil, nil, nil, nil, nil, nil, nil, nil
 	page.add("main", "machine/head", "head", head)
 	page.add("main", "machine/steps", "steps", m.Steps)
 	page.add("main", "machine/disks", "disks", struct {
@@ -238,6 +238,7 @@ func layMachine(page *sheet, m *view.Page, ask question) {
 	}{m.Namespace, m.Name, m.Disks, m.Spare, m.HasGuest})
 	page.add("main", "machine/snapshots", "snapshots", m.Snapshots)
 	page.add("main", "machine/take", "take", m.Name)
+	page.add("main", "machine/schedules", "schedules", m.Schedules)
 	page.add("main", "machine/backups", "backups", m.Backups)
 	page.add("main", "machine/tree", "tree", m.Tree)
 	page.add("main", "machine/events", "events", m.Events)

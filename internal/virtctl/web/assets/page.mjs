@@ -107,6 +107,7 @@ function tick() {
   const now = Date.now();
   for (const t of document.querySelectorAll("time[data-since]")) t.textContent = "for " + age(now - Date.parse(t.dataset.since));
   for (const t of document.querySelectorAll("time[data-at]:empty")) t.textContent = new Date(t.dataset.at).toLocaleTimeString();
+  for (const t of document.querySelectorAll("time[data-when]:empty")) t.textContent = new Date(t.dataset.when).toLocaleString();
 }
 setInterval(tick, 1000);
 

@@ -28,6 +28,7 @@ type Page struct {
 	Steps     []Step
 	Events    []Event
 	Snapshots []Snapshot
+	Schedules []Schedule
 	Backups   []Backup
 	Spare     []string // disks of the namespace that no machine has
 }
@@ -79,6 +80,15 @@ type Backup struct {
 	As                          string // the machine that would be made of it; empty: none can be
 }
 
+// Schedule is a schedule of backups or snapshots that the machine is in.
+type Schedule struct {
+	Name, What, When string
+	Why              string
+	Tone             Tone
+	Last, Next       time.Time // zero: there is none
+	Kept             int32
+}
+
 // Page returns a machine; nil if there is none of that name. Events are those of its namespace.
 func (o *Objects) Page(namespace, name string, events []*corev1.Event) *Page {
 	seen := o.Machine(namespace, name)
@@ -122,6 +132,7 @@ func (o *Objects) Page(namespace, name string, events []*corev1.Event) *Page {
 	p.Steps = steps(seen, p.Disks, own)
 	p.Events = shown(own)
 	p.Snapshots = o.snapshots(namespace, name)
+	p.Schedules = o.schedules(namespace, seen.Machine.UID)
 	p.Backups = o.backups(namespace, name)
 	return p
 }

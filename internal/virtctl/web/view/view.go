@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	backup "github.com/berth-vm/berth/api/backup/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
@@ -36,6 +37,7 @@ type Objects struct {
 	Restores   []*snapshot.VirtualMachineRestore
 	Backups    []*backup.VirtualMachineBackup
 	Trackers   []*backup.VirtualMachineBackupTracker
+	Schedules  []*accessv1.MachineSchedule
 	// Speeds are how fast volumes are filled, in percent for each second, by namespace/name.
 	Speeds map[string]float64
 	// Measured is the use of pools, by PoolKey; empty for a user who may not ask.

@@ -11,9 +11,11 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	backup "github.com/berth-vm/berth/api/backup/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
@@ -165,6 +167,9 @@ func TestPage(t *testing.T) {
 		}
 		o.Backups = append(o.Backups, made)
 	}
+	db := slices.IndexFunc(o.Machines, func(m *kubevirt.VirtualMachine) bool { return m.Name == "db" })
+	o.Machines[db].UID = "db"
+	o.Schedules = schedules("db")
 	o.Backups = append(o.Backups, &backup.VirtualMachineBackup{ObjectMeta: named("new", 80)})
 	o.Backups[6].Spec.Source = corev1.TypedLocalObjectReference{Kind: backup.Machine, Name: "db"}
 	for _, name := range []string{"web", "db", "old"} {
@@ -172,6 +177,30 @@ func TestPage(t *testing.T) {
 	}
 	if p := o.Page("team", "none", events); p != nil {
 		t.Errorf("a machine that is not there is %v", p)
+	}
+}
+
+// schedules are schedules that a machine is in, and one that has a machine of its name that was deleted.
+func schedules(uid types.UID) []*accessv1.MachineSchedule {
+	made := func(name string, change func(*accessv1.MachineSchedule, *accessv1.ScheduledMachine)) *accessv1.MachineSchedule {
+		s := &accessv1.MachineSchedule{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}}
+		s.Spec.Schedule, s.Spec.Backup, s.Status.Next = "0 3 * * *", &accessv1.ScheduledBackup{PvcName: "backups"}, new(at(9000))
+		m := accessv1.ScheduledMachine{Name: "db", UID: uid, LastSuccess: new(at(40)), Kept: 7, Message: "the last one is good"}
+		change(s, &m)
+		s.Status.Machines = []accessv1.ScheduledMachine{m}
+		return s
+	}
+	return []*accessv1.MachineSchedule{
+		made("nightly", func(s *accessv1.MachineSchedule, _ *accessv1.ScheduledMachine) { s.Spec.TimeZone = "Europe/Berlin" }),
+		made("late", func(_ *accessv1.MachineSchedule, m *accessv1.ScheduledMachine) {
+			m.Overdue, m.Message = new(at(90)), "there should be one"
+		}),
+		made("first", func(s *accessv1.MachineSchedule, m *accessv1.ScheduledMachine) {
+			s.Spec.Backup, s.Spec.Snapshot = nil, &accessv1.ScheduledSnapshot{}
+			m.LastSuccess, m.Kept, m.Message = nil, 0, ""
+		}),
+		made("held", func(s *accessv1.MachineSchedule, _ *accessv1.ScheduledMachine) { s.Spec.Suspend = true }),
+		made("before", func(_ *accessv1.MachineSchedule, m *accessv1.ScheduledMachine) { m.UID = "deleted" }),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
 	backup "github.com/berth-vm/berth/api/backup/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	snapshot "github.com/berth-vm/berth/api/snapshot/v1beta1"
@@ -26,7 +27,7 @@ type kind struct {
 }
 
 var schemes = []func(*runtime.Scheme) error{
-	corev1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, snapshot.AddToScheme, backup.AddToScheme, cdiv1.AddToScheme,
+	corev1.AddToScheme, storagev1.AddToScheme, kubevirt.AddToScheme, snapshot.AddToScheme, backup.AddToScheme, accessv1.AddToScheme, cdiv1.AddToScheme,
 }
 
 var watched = []kind{
@@ -40,6 +41,7 @@ var watched = []kind{
 	{snapshot.GroupVersion, "virtualmachinerestores", false, &snapshot.VirtualMachineRestore{}},
 	{backup.GroupVersion, "virtualmachinebackups", false, &backup.VirtualMachineBackup{}},
 	{backup.GroupVersion, "virtualmachinebackuptrackers", false, &backup.VirtualMachineBackupTracker{}},
+	{accessv1.GroupVersion, "machineschedules", false, &accessv1.MachineSchedule{}},
 	{corev1.SchemeGroupVersion, "persistentvolumeclaims", false, &corev1.PersistentVolumeClaim{}},
 	{corev1.SchemeGroupVersion, "persistentvolumes", true, &corev1.PersistentVolume{}},
 	{corev1.SchemeGroupVersion, "pods", false, &corev1.Pod{}},
@@ -114,6 +116,7 @@ func (s *Store) Objects() *view.Objects {
 		Restores:  of[*snapshot.VirtualMachineRestore](s, "virtualmachinerestores"),
 		Backups:   of[*backup.VirtualMachineBackup](s, "virtualmachinebackups"),
 		Trackers:  of[*backup.VirtualMachineBackupTracker](s, "virtualmachinebackuptrackers"),
+		Schedules: of[*accessv1.MachineSchedule](s, "machineschedules"),
 		Speeds:    s.pace.speeds(s.now()), Missing: s.Missing(), Measured: s.Measured(),
 	}
 	if err := s.Lost(); err != nil {
