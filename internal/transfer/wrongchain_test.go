@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/zeebo/blake3"
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/backup"
@@ -66,7 +67,7 @@ func (c *tamper) resum(n int) {
 	c.must(err)
 	var text bytes.Buffer
 	for at := 0; at < len(image); at += 1 << 20 {
-		sum := sha256.Sum256(image[at:min(len(image), at+1<<20)])
+		sum := blake3.Sum256(image[at:min(len(image), at+1<<20)])
 		text.WriteString(hex.EncodeToString(sum[:]) + "\n")
 	}
 	c.must(os.WriteFile(c.path(n, "root.sums"), text.Bytes(), 0o600))

@@ -34,8 +34,8 @@ func (anything) Close() error { return nil }
 // FuzzManifest: a manifest is refused with a reason, or makes sense: it can be written and read again, and the files that are opened because of it lie in the set.
 func FuzzManifest(f *testing.F) {
 	const sum = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
-	f.Add([]byte(`{"version":1,"checkpoint":"b1","created":"2026-11-18T20:00:00Z","disks":[{"name":"root","size":1024,"granularity":65536,"file":"root.qcow2","bytes":65536,"sums":"root.sums","piece":1048576,"digest":"`+sum+`"}],"machine":{}}`), "b1", "root", []byte("x"))
-	f.Add([]byte(`{"version":1,"checkpoint":"b2","created":"2026-11-18T20:00:00Z","parent":{"checkpoint":"b1","manifest":"`+sum+`"},"disks":[{"name":"root","size":512,"increment":true,"granularity":512,"file":"a","bytes":1,"sums":"b","piece":65536,"digest":"`+sum+`"}]}`), "b2", "root", []byte{})
+	f.Add([]byte(`{"version":2,"checkpoint":"b1","created":"2026-11-18T20:00:00Z","disks":[{"name":"root","size":1024,"granularity":65536,"file":"root.qcow2","bytes":65536,"sums":"root.sums","piece":1048576,"digest":"`+sum+`"}],"machine":{}}`), "b1", "root", []byte("x"))
+	f.Add([]byte(`{"version":2,"checkpoint":"b2","created":"2026-11-18T20:00:00Z","parent":{"checkpoint":"b1","manifest":"`+sum+`"},"disks":[{"name":"root","size":512,"increment":true,"granularity":512,"file":"a","bytes":1,"sums":"b","piece":65536,"digest":"`+sum+`"}]}`), "b2", "root", []byte{})
 	f.Add([]byte(`{"version":2}`), "../b1", "a/b", []byte{})
 	f.Fuzz(func(t *testing.T, text []byte, checkpoint, disk string, other []byte) {
 		reason := func(err error) {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/berth-vm/berth/internal/task"
@@ -183,7 +184,7 @@ func (i *imageWriter) piece(number int64, buf, line []byte) error {
 	if n, err := i.image.ReadAt(p, at); n < len(p) {
 		return fmt.Errorf("read the disk: %w", err)
 	}
-	sum := sha256.Sum256(p)
+	sum := blake3.Sum256(p)
 	hex.Encode(line, sum[:])
 	line[lineSize-1] = '\n'
 	_, err := i.file.WriteAt(p, at)

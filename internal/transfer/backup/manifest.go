@@ -14,7 +14,7 @@ import (
 )
 
 // Version is the version of the form. A reader refuses any other: what it does not know may be what makes a disk right.
-const Version = 1
+const Version = 2
 
 // ManifestFile is the name of a backup's manifest.
 const ManifestFile = "manifest.json"
@@ -54,7 +54,7 @@ type Disk struct {
 	Increment bool `json:"increment,omitempty"`
 	// Granularity is the size of the parts in which changes are told.
 	Granularity int64 `json:"granularity"`
-	// File is the qcow2 image, Bytes large; Sums has a line for each Piece bytes of it with their SHA-256 in hexadecimal.
+	// File is the qcow2 image, Bytes large; Sums has a line for each Piece bytes of it with their BLAKE3 in hexadecimal.
 	File  string `json:"file"`
 	Bytes int64  `json:"bytes"`
 	Sums  string `json:"sums"`

@@ -3,11 +3,12 @@ package backup
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/zeebo/blake3"
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/source"
@@ -18,7 +19,8 @@ import (
 const (
 	minPiece = 64 << 10
 	maxPiece = 8 << 20
-	lineSize = 2*sha256.Size + 1
+	sumSize  = 32
+	lineSize = 2*sumSize + 1
 	// maxSums bounds the sums of a chain that are in memory: those of 1 TiB in pieces of 1 MiB, of 8 TiB in pieces of 8 MiB.
 	maxSums = 32 << 20
 )
@@ -36,13 +38,13 @@ func pieceOf(size int64) int64 {
 func (d *Disk) pieces() int64 { return (d.Bytes + d.Piece - 1) / d.Piece }
 
 // parseSums reads the sums of a disk's image.
-func parseSums(d Disk, text []byte) ([][sha256.Size]byte, error) {
+func parseSums(d Disk, text []byte) ([][sumSize]byte, error) {
 	if digest(text) != d.Digest {
 		return nil, task.Errorf(task.ChecksumMismatch, "%s is not the file that the manifest speaks of: its digest is %s, not %s", d.Sums, digest(text), d.Digest)
 	}
-	sums := make([][sha256.Size]byte, 0, d.pieces())
+	sums := make([][sumSize]byte, 0, d.pieces())
 	for line := range bytes.Lines(text) {
-		var sum [sha256.Size]byte
+		var sum [sumSize]byte
 		if len(line) != lineSize || line[lineSize-1] != '\n' {
 			return nil, task.Errorf(task.BadImage, "line %d of %s is no sum", len(sums)+1, d.Sums)
 		}
@@ -62,7 +64,7 @@ type proven struct {
 	source.Blob
 	name string
 	disk Disk
-	sums [][sha256.Size]byte
+	sums [][sumSize]byte
 }
 
 // Info implements source.Blob. The digest is the best proof that the bytes are the same.
@@ -126,7 +128,7 @@ func (r *provenReader) next() error {
 		}
 		return fmt.Errorf("read %s at byte %d: %w", r.p.name, at, err)
 	}
-	if sha256.Sum256(piece) != r.p.sums[r.number] {
+	if blake3.Sum256(piece) != r.p.sums[r.number] {
 		return task.Errorf(task.ChecksumMismatch, "%s is not the file that was written: its bytes from %d to %d have another sum; "+
 			"bring the file back from a copy, or restore an older backup", r.p.name, at, at+size)
 	}

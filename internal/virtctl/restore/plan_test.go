@@ -38,7 +38,7 @@ func manifestOf(t *testing.T, machine string) *backup.Manifest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &backup.Manifest{Version: 1, Checkpoint: "b2", Disks: []backup.Disk{{Name: "root", Size: 1 << 30}}, Machine: text}
+	return &backup.Manifest{Version: backup.Version, Checkpoint: "b2", Disks: []backup.Disk{{Name: "root", Size: 1 << 30}}, Machine: text}
 }
 
 func inBackups() accessv1.VolumeBackupSourceSpec {
@@ -183,7 +183,7 @@ func TestNoVolumeIsForgotten(t *testing.T) {
 func TestList(t *testing.T) {
 	files := map[string]string{}
 	for name, at := range map[string]int{"b1": 1, "b2": 3, "b3": 2} {
-		text, err := json.Marshal(&backup.Manifest{Version: 1, Checkpoint: name, Created: time.Unix(int64(at), 0).UTC(),
+		text, err := json.Marshal(&backup.Manifest{Version: backup.Version, Checkpoint: name, Created: time.Unix(int64(at), 0).UTC(),
 			Disks: []backup.Disk{{Name: "root", Size: 512, Granularity: 65536, File: "f", Bytes: 1, Sums: "s", Piece: 1 << 20, Digest: digest}}})
 		if err != nil {
 			t.Fatal(err)
@@ -244,7 +244,7 @@ func TestMutatedMachines(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	taken := 0
 	for range 20_000 {
-		m := &backup.Manifest{Version: 1, Checkpoint: "b2", Disks: []backup.Disk{{Name: "root", Size: 1 << 30}}}
+		m := &backup.Manifest{Version: backup.Version, Checkpoint: "b2", Disks: []backup.Disk{{Name: "root", Size: 1 << 30}}}
 		text := slices.Clone(seed)
 		for range 1 + rng.IntN(3) {
 			at := rng.IntN(len(text))
