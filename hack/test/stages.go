@@ -51,7 +51,7 @@ func stages() []stage {
 			dir: "hack/release", argv: words("go test -timeout 30m"), packages: words(".")},
 		{name: "argocd", lane: beside, about: "Argo CD's health scripts over everything that is said", tests: true,
 			dir: "hack/argocd", argv: words("go test -timeout 10m"), packages: words(".")},
-		{name: "fuzz", lane: beside, about: "every fuzz target for a few seconds", argv: words("make fuzz FUZZTIME=3s")},
+		{name: "fuzz", lane: beside, about: "every fuzz target for a few seconds", argv: words("make fuzz FUZZTIME=1s")},
 		{name: "build", about: "the programs, and the test cluster's own", argv: []string{"make", "build", "bin/kubebox"}},
 		{name: "images", about: "container images and the test guest", needs: "build", argv: []string{"make", "images"}},
 		{name: "host", about: "tests that need root and Debian packages", tests: true, needs: "images", busy: true,
@@ -68,7 +68,7 @@ func stages() []stage {
 func e2eStages() []stage {
 	alone, env := aloneTests(), []string{"E2E_KUBECONFIG=.kubebox/kubeconfig", lessGC}
 	return []stage{
-		{name: "e2e", about: "end-to-end tests on that cluster", needs: "cluster", tests: true, busy: true, turns: 4,
+		{name: "e2e", about: "end-to-end tests on that cluster", needs: "cluster", tests: true, busy: true, turns: 5,
 			argv:     append(words("go test -vet=off -timeout 75m -p 6 -parallel 4 -tags "+tagE2E), "-skip", alone.pattern()),
 			packages: words("./test/e2e/..."), env: env},
 		{name: "e2e-alone", about: "end-to-end tests that nothing may run beside", needs: "cluster", tests: true, busy: true,

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	clientgo "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktest "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -35,6 +34,7 @@ import (
 	"github.com/berth-vm/berth/internal/controller/diskaccess"
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/testing/faults"
+	"github.com/berth-vm/berth/internal/testing/kinds"
 )
 
 // world is a namespace with a claim, a machine that has it, and a snapshot of the machine.
@@ -49,7 +49,7 @@ type world struct {
 func newWorld(t *testing.T, more ...client.Object) *world {
 	t.Helper()
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, exportv1.AddToScheme, accessv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{kinds.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, snapshotv1.AddToScheme, exportv1.AddToScheme, accessv1.AddToScheme} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
-	clientgo "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktest "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -35,6 +34,7 @@ import (
 	"github.com/berth-vm/berth/internal/render"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/faults"
+	"github.com/berth-vm/berth/internal/testing/kinds"
 )
 
 const namespace = "team"
@@ -81,7 +81,7 @@ func snapshots(s *accessv1.MachineScheduleSpec) {
 func newWorld(t *testing.T, of *accessv1.MachineSchedule, more ...client.Object) *world {
 	t.Helper()
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgo.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, backupv1.AddToScheme, accessv1.AddToScheme, snapshotv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{kinds.AddToScheme, cdiv1.AddToScheme, kubevirt.AddToScheme, backupv1.AddToScheme, accessv1.AddToScheme, snapshotv1.AddToScheme} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}

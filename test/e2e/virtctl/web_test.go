@@ -176,8 +176,27 @@ func TestWebVerbs(t *testing.T) {
 	y.WaitStatus(vm, kubevirt.StatusRunning, fixture.BootPatience)
 	y.GuestSays(vm, "berth-guest: ready")
 	y.RunPattern(vm, "verify", 1, "root")
+	makesAnother(y, b, vm, page)
 	asksToMove(y, b, vm, page)
 	b.Calm(way.Host)
+}
+
+// makesAnother has a machine made of a backup of this one through its page, and starts it.
+func makesAnother(y *fixture.Machines, b *browser.Browser, vm *kubevirt.VirtualMachine, page string) {
+	y.T.Helper()
+	y.SharedClaim("backups")
+	y.CreateTracker("daily", vm.Name)
+	made := y.BackUp("first", "daily", "backups")
+	other := &kubevirt.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: y.Namespace, Name: vm.Name + "-" + *made.Status.CheckpointName}}
+	press(b, page, `button[data-backup=first]`, other.Name)
+	b.Shot("backups")
+	y.WaitStatus(other, kubevirt.StatusStopped, fixture.BootPatience)
+	y.SetRunStrategy(other, kubevirt.RunAlways)
+	y.WaitStatus(other, kubevirt.StatusRunning, fixture.BootPatience)
+	y.GuestSays(other, "berth-guest: ready")
+	y.RunPattern(other, "verify", 1, "root")
+	y.SetRunStrategy(other, kubevirt.RunHalted)
+	y.WaitStatus(other, kubevirt.StatusStopped, fixture.BootPatience)
 }
 
 // asksToMove has a machine move and restart through its page, which says where it is and what it is doing.
