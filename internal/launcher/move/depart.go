@@ -270,10 +270,7 @@ func (v *Source) perform(ctx context.Context, g guest.Guest, o launcherapi.Move,
 	for {
 		select {
 		case err := <-ended:
-			if err != nil && why != nil {
-				return why
-			}
-			return sent.plainly(err) // nil also if it was to be aborted, and that came too late
+			return sent.outcome(err, why)
 		case <-stops:
 			stops, stop, why = nil, true, context.Cause(ctx)
 		case <-late:
@@ -288,6 +285,18 @@ func (v *Source) perform(ctx context.Context, g guest.Guest, o launcherapi.Move,
 			_ = g.Libvirt.Virt.DomainAbortJob(g.Domain)
 		}
 	}
+}
+
+// outcome returns why the guest stays, of what libvirt answered, and why it was to be aborted. It is nil also if that came too late, and if libvirt has
+// ended without an answer, as it does after the guest has: then the guest is not here any more, and the watch over it reports what became of it.
+func (s *sending) outcome(answer, why error) error {
+	switch {
+	case answer == nil, errors.Is(answer, libvirt.ErrInterrupted):
+		return nil
+	case why != nil:
+		return why
+	}
+	return s.plainly(answer)
 }
 
 // limited adds the limits of the move to libvirt's flags and parameters. libvirt counts bandwidth in MiB per second, at least one.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	libvirt "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
@@ -66,5 +67,22 @@ func TestPlainly(t *testing.T) {
 	}
 	if s.plainly(nil) != nil {
 		t.Error("nothing is no error")
+	}
+}
+
+// TestOutcome: libvirt that has ended without an answer says nothing about where the guest is, so the guest is not said to stay.
+func TestOutcome(t *testing.T) {
+	s, failed := &sending{}, errors.New("operation failed: job 'migration out' failed")
+	for name, c := range map[string]struct{ answer, why, want error }{
+		"sent":                                {nil, nil, nil},
+		"sent, and aborted too late":          {nil, errAsked, nil},
+		"failed":                              {failed, nil, failed},
+		"aborted":                             {failed, errAsked, errAsked},
+		"libvirt has ended":                   {libvirt.ErrInterrupted, nil, nil},
+		"libvirt has ended, while it aborted": {libvirt.ErrInterrupted, errTooSlow, nil},
+	} {
+		if got := s.outcome(c.answer, c.why); !errors.Is(got, c.want) {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
