@@ -3,78 +3,32 @@ package transfer
 import (
 	"archive/tar"
 	"bytes"
-	"io"
-	"log"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/go-containerregistry/pkg/registry"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/types"
-
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 )
 
-// tarball makes an archive of the entries in order.
-func tarball(t testing.TB, entries ...tar.Header) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, h := range entries {
-		content := h.PAXRecords["BERTH.content"]
-		h.PAXRecords = nil
-		if h.Typeflag == tar.TypeReg {
-			h.Size = int64(len(content))
-		}
-		h.Mode = 0o644
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte(content)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-func entry(kind byte, name, content string) tar.Header {
-	h := tar.Header{Typeflag: kind, Name: name}
-	if kind == tar.TypeReg {
-		h.PAXRecords = map[string]string{"BERTH.content": content}
-	} else {
-		h.Linkname = content
-	}
-	return h
-}
-
 func TestArchive(t *testing.T) {
-	good := tarball(t, entry(tar.TypeDir, "d/", ""), entry(tar.TypeReg, "d/file", "text"), entry(tar.TypeSymlink, "d/link", "file"),
-		entry(tar.TypeLink, "hard", "d/file"), entry(tar.TypeReg, "d/file2", ""))
+	good := disktest.Tarball(t, disktest.Entry(tar.TypeDir, "d/", ""), disktest.Entry(tar.TypeReg, "d/file", "text"), disktest.Entry(tar.TypeSymlink, "d/link", "file"),
+		disktest.Entry(tar.TypeLink, "hard", "d/file"), disktest.Entry(tar.TypeReg, "d/file2", ""))
 	for name, c := range map[string]struct {
 		file   []byte
 		sum    string
 		reason task.Reason
 	}{
 		"plain":         {good, sumOf(good), task.Completed},
-		"gz":            {gz(t, good), sumOf(gz(t, good)), task.Completed},
+		"gz":            {disktest.Gzip(t, good), sumOf(disktest.Gzip(t, good)), task.Completed},
 		"wrong sum":     {good, sumOf(nil), task.ChecksumMismatch},
 		"truncated":     {good[:700], "", task.BadImage},
-		"no archive":    {noise(100_000, 1), "", task.BadImage},
-		"device":        {tarball(t, entry(tar.TypeBlock, "sda", "")), "", task.UnsafeImage},
-		"traversal":     {tarball(t, entry(tar.TypeReg, "../x", "y")), "", task.UnsafeImage},
-		"through link":  {tarball(t, entry(tar.TypeSymlink, "l", "/tmp"), entry(tar.TypeReg, "l/x", "y")), "", task.UnsafeImage},
-		"link to /":     {tarball(t, entry(tar.TypeLink, "l", "/etc/passwd")), "", task.UnsafeImage},
-		"a huge sparse": {gz(t, sparseBomb(t)), "", task.DoesNotFit},
+		"no archive":    {disktest.Noise(100_000, 1), "", task.BadImage},
+		"device":        {disktest.Tarball(t, disktest.Entry(tar.TypeBlock, "sda", "")), "", task.UnsafeImage},
+		"traversal":     {disktest.Tarball(t, disktest.Entry(tar.TypeReg, "../x", "y")), "", task.UnsafeImage},
+		"through link":  {disktest.Tarball(t, disktest.Entry(tar.TypeSymlink, "l", "/tmp"), disktest.Entry(tar.TypeReg, "l/x", "y")), "", task.UnsafeImage},
+		"link to /":     {disktest.Tarball(t, disktest.Entry(tar.TypeLink, "l", "/etc/passwd")), "", task.UnsafeImage},
+		"a huge sparse": {disktest.Gzip(t, sparseBomb(t)), "", task.DoesNotFit},
 	} {
 		t.Run(name, func(t *testing.T) {
 			to := t.TempDir()
@@ -103,7 +57,7 @@ func TestArchive(t *testing.T) {
 // TestArchiveAfterAnother: a try that was killed has left files of an earlier version of the archive, and directories that may not
 // be written to. They are gone afterwards, on a claim; a directory that a user named keeps its files.
 func TestArchiveAfterAnother(t *testing.T) {
-	good := tarball(t, entry(tar.TypeReg, "d/file", "text"))
+	good := disktest.Tarball(t, disktest.Entry(tar.TypeReg, "d/file", "text"))
 	for name, claim := range map[string]string{"claim": "claim-1", "by hand": ""} {
 		t.Run(name, func(t *testing.T) {
 			to := t.TempDir()
@@ -147,59 +101,30 @@ func sparseBomb(t *testing.T) []byte {
 	return append(b.Bytes(), make([]byte, 4096)...)
 }
 
-// push puts layers into a registry and returns the image's URL.
-func push(t *testing.T, layers ...[]byte) string {
-	t.Helper()
-	return pushSaying(t, nil, layers...)
-}
-
-// pushSaying is push with annotations of each layer in the manifest.
-func pushSaying(t *testing.T, said map[string]string, layers ...[]byte) string {
-	t.Helper()
-	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(s.Close)
-	img := empty.Image
-	for _, l := range layers {
-		var err error
-		if img, err = mutate.Append(img, mutate.Addendum{Layer: static.NewLayer(l, types.DockerLayer), Annotations: said}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	host := strings.TrimPrefix(s.URL, "http://")
-	ref, err := name.ParseReference(host + "/disks/one:latest")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := remote.Write(ref, img); err != nil {
-		t.Fatal(err)
-	}
-	return "docker://" + host + "/disks/one:latest"
-}
-
 func TestRegistry(t *testing.T) {
-	disk := text(9<<20, 4)
+	disk := disktest.Text(9<<20, 4)
 	layer := func(content []byte, more ...tar.Header) []byte {
-		return tarball(t, append([]tar.Header{entry(tar.TypeDir, "disk/", ""), entry(tar.TypeReg, "disk/disk.img", string(content))}, more...)...)
+		return disktest.Tarball(t, append([]tar.Header{disktest.Entry(tar.TypeDir, "disk/", ""), disktest.Entry(tar.TypeReg, "disk/disk.img", string(content))}, more...)...)
 	}
-	image := qcow2(t, disk, 1, true, true)
+	image := disktest.QCOW2(t, disk, 1, true, true)
 	for name, c := range map[string]struct {
 		layer  []byte
 		format string
 		reason task.Reason
 	}{
-		"raw in gz":         {gz(t, layer(disk)), "raw", task.Completed},
-		"qcow2 in gz":       {gz(t, layer(image)), "qcow2", task.Completed},
+		"raw in gz":         {disktest.Gzip(t, layer(disk)), "raw", task.Completed},
+		"qcow2 in gz":       {disktest.Gzip(t, layer(image)), "qcow2", task.Completed},
 		"qcow2 in plain":    {layer(image), "qcow2", task.Completed},
-		"qcow2.gz in gz":    {gz(t, layer(gz(t, image))), "qcow2.gz", task.Completed},
-		"two disks":         {gz(t, layer(disk, entry(tar.TypeReg, "disk/other.img", "x"))), "", task.BadImage},
-		"no disk":           {gz(t, tarball(t, entry(tar.TypeReg, "etc/passwd", "x"))), "", task.BadImage},
-		"ends in the disk":  {gz(t, layer(disk)[:5<<20]), "", task.BadImage},
-		"disk is a symlink": {gz(t, tarball(t, entry(tar.TypeSymlink, "disk/disk.img", "/etc/shadow"))), "", task.UnsafeImage},
+		"qcow2.gz in gz":    {disktest.Gzip(t, layer(disktest.Gzip(t, image))), "qcow2.gz", task.Completed},
+		"two disks":         {disktest.Gzip(t, layer(disk, disktest.Entry(tar.TypeReg, "disk/other.img", "x"))), "", task.BadImage},
+		"no disk":           {disktest.Gzip(t, disktest.Tarball(t, disktest.Entry(tar.TypeReg, "etc/passwd", "x"))), "", task.BadImage},
+		"ends in the disk":  {disktest.Gzip(t, layer(disk)[:5<<20]), "", task.BadImage},
+		"disk is a symlink": {disktest.Gzip(t, disktest.Tarball(t, disktest.Entry(tar.TypeSymlink, "disk/disk.img", "/etc/shadow"))), "", task.UnsafeImage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			to := filepath.Join(t.TempDir(), "disk.img")
 			k := fromURL("", to)
-			k.Source = task.Source{Registry: &task.Registry{URL: push(t, c.layer), PlainHTTP: true}}
+			k.Source = task.Source{Registry: &task.Registry{URL: disktest.Push(t, c.layer), PlainHTTP: true}}
 			r := New(k).Run(t.Context())
 			if r.Reason != c.reason || c.format != "" && r.Format != c.format {
 				t.Fatalf("report %+v", r)

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
 
 // TestWeakSourceStartsOver: what was read of a source that cannot tell its versions apart is not continued without a checksum,
 // which the report says; and what was left for one claim is not continued for another of the same name.
 func TestWeakSourceStartsOver(t *testing.T) {
-	p := noise(40<<20, 3)
+	p := disktest.Noise(40<<20, 3)
 	weak := source.Info{Name: "http://images/disk", Size: int64(len(p)), Ranged: true, Version: "modified:now size:1", Weak: "changed just now"}
 	for name, row := range map[string]struct {
 		info     source.Info
@@ -67,7 +68,7 @@ func TestWebPages(t *testing.T) {
 		"page":             {body: page, says: `is a web page, not a disk image: it is called text/html by its server and begins with "<!DOCTYPE html>`},
 		"called binary":    {body: page, mediaType: "application/octet-stream", says: `is a web page, not a disk image: it begins with "<!DOCTYPE html>`},
 		"streamed page":    {body: page, stream: true, says: "is a web page"},
-		"gzipped page":     {body: string(gz(t, []byte(page))), mediaType: "application/gzip", says: "is a web page"},
+		"gzipped page":     {body: string(disktest.Gzip(t, []byte(page))), mediaType: "application/gzip", says: "is a web page"},
 		"with a BOM":       {body: "\xef\xbb\xbf<HTML lang=de>", says: "is a web page"},
 		"comment first":    {body: "<!-- maintenance --><html>", says: "is a web page"},
 		"xhtml":            {body: `<?xml version="1.0"?><!DOCTYPE html PUBLIC "x"><html>`, says: "is a web page"},
@@ -77,7 +78,7 @@ func TestWebPages(t *testing.T) {
 		"angle bracket":    {body: "<htmlx", mediaType: "application/octet-stream"},
 		"page that is raw": {body: page, mediaType: "text/html", raw: true},
 		"streamed, raw":    {body: page, mediaType: "text/html", stream: true, raw: true},
-		"gzip that is raw": {body: string(gz(t, []byte("x"))), raw: true},
+		"gzip that is raw": {body: string(disktest.Gzip(t, []byte("x"))), raw: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,8 +117,8 @@ func TestWebPages(t *testing.T) {
 
 // TestPageOfImage: an image that its server calls a page is still an image; an upload is whatever it is.
 func TestPageOfImage(t *testing.T) {
-	disk := noise(1<<20, 5)
-	image := qcow2(t, disk, 1, false, false)
+	disk := disktest.Noise(1<<20, 5)
+	image := disktest.QCOW2(t, disk, 1, false, false)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		http.ServeContent(w, r, "", time.Unix(1, 0), bytes.NewReader(image))

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 	"github.com/berth-vm/berth/internal/testing/nbdtest"
 	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 )
@@ -23,7 +24,7 @@ import (
 // waited for, and nothing is lost when the source is back.
 func TestSourceIsAway(t *testing.T) {
 	t.Parallel()
-	image := noise(24<<20, 21)
+	image := disktest.Noise(24<<20, 21)
 	f := &flaky{p: image, version: "1"}
 	f.left.Store(6 << 20)
 	u := &used{t: t, task: fromURL("", filepath.Join(t.TempDir(), "disk.img")), blob: f}
@@ -86,11 +87,11 @@ func TestCondemns(t *testing.T) {
 // TestUsedFromCompressedClusters: a qcow2 image on a plain web server, whose clusters are compressed, is used while it is filled, with its tables at the end too.
 func TestUsedFromCompressedClusters(t *testing.T) {
 	t.Parallel()
-	disk := text(9<<20, 4)
+	disk := disktest.Text(9<<20, 4)
 	for name, late := range map[string]bool{"tables first": false, "tables late": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			image := qcow2(t, disk, 7, true, late)
+			image := disktest.QCOW2(t, disk, 7, true, late)
 			s, url := newSlowly(t, image, 1<<20)
 			u := use(t, url, nil)
 			c := u.dial()
@@ -115,12 +116,12 @@ func TestUsedFromCompressedClusters(t *testing.T) {
 // is compared in the end.
 func TestUsedFromARegistry(t *testing.T) {
 	t.Parallel()
-	disk := text(9<<20, 4)
-	for name, content := range map[string][]byte{"raw": disk, "qcow2": qcow2(t, disk, 1, true, true)} {
+	disk := disktest.Text(9<<20, 4)
+	for name, content := range map[string][]byte{"raw": disk, "qcow2": disktest.QCOW2(t, disk, 1, true, true)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			layer := tarball(t, entry(tar.TypeDir, "disk/", ""), entry(tar.TypeReg, "disk/disk.img", string(content)))
-			at, err := url.Parse(strings.Replace(push(t, layer), "docker:", "http:", 1))
+			layer := disktest.Tarball(t, disktest.Entry(tar.TypeDir, "disk/", ""), disktest.Entry(tar.TypeReg, "disk/disk.img", string(content)))
+			at, err := url.Parse(strings.Replace(disktest.Push(t, layer), "docker:", "http:", 1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,9 +151,9 @@ func TestUsedFromARegistry(t *testing.T) {
 	}
 	t.Run("two disks", func(t *testing.T) {
 		t.Parallel()
-		layer := tarball(t, entry(tar.TypeReg, "disk/disk.img", string(disk)), entry(tar.TypeReg, "disk/other.img", "x"))
+		layer := disktest.Tarball(t, disktest.Entry(tar.TypeReg, "disk/disk.img", string(disk)), disktest.Entry(tar.TypeReg, "disk/other.img", "x"))
 		u := use(t, "", func(k *task.Task) {
-			k.Source = task.Source{Registry: &task.Registry{URL: push(t, layer), PlainHTTP: true}}
+			k.Source = task.Source{Registry: &task.Registry{URL: disktest.Push(t, layer), PlainHTTP: true}}
 		})
 		if r := <-u.report; r.Reason != task.BadImage {
 			t.Errorf("report %+v", r)
@@ -166,15 +167,15 @@ func TestUsedFromARegistry(t *testing.T) {
 // TestCannotBeUsedEarly: what cannot be served says why, and is imported as ever.
 func TestCannotBeUsedEarly(t *testing.T) {
 	t.Parallel()
-	image := noise(1<<20, 11)
+	image := disktest.Noise(1<<20, 11)
 	weak := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.ServeContent(w, r, "disk", time.Time{}, bytes.NewReader(image))
 	}))
 	t.Cleanup(weak.Close)
-	layer := gz(t, tarball(t, entry(tar.TypeReg, "disk/disk.img", string(image))))
+	layer := disktest.Gzip(t, disktest.Tarball(t, disktest.Entry(tar.TypeReg, "disk/disk.img", string(image))))
 	for says, from := range map[string]task.Source{
-		"compressed": {HTTP: &task.HTTP{URL: web(t, gz(t, image), "1")}}, "ETag": {HTTP: &task.HTTP{URL: weak.URL}},
-		"layer": {Registry: &task.Registry{URL: push(t, layer), PlainHTTP: true}},
+		"compressed": {HTTP: &task.HTTP{URL: web(t, disktest.Gzip(t, image), "1")}}, "ETag": {HTTP: &task.HTTP{URL: weak.URL}},
+		"layer": {Registry: &task.Registry{URL: disktest.Push(t, layer), PlainHTTP: true}},
 	} {
 		k := fromURL("", filepath.Join(t.TempDir(), "disk.img"))
 		k.Claim, k.Early, k.Source = "claim-1", true, from
@@ -191,7 +192,7 @@ func TestCannotBeUsedEarly(t *testing.T) {
 // source is not asked for.
 func TestUsedFromAClone(t *testing.T) {
 	t.Parallel()
-	disk := append(append(noise(2<<20, 31), make([]byte, 4<<20)...), noise(2<<20, 32)...)
+	disk := append(append(disktest.Noise(2<<20, 31), make([]byte, 4<<20)...), disktest.Noise(2<<20, 32)...)
 	tls, at := tlsDir(t), sparse(t, disk)
 	for name, from := range map[string]task.Source{
 		"another node": {Peer: &task.Peer{URL: serve(t, at, task.Disk, tls), TLSDir: tls}},

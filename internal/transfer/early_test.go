@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 	"github.com/berth-vm/berth/internal/testing/nbdtest"
 	"github.com/berth-vm/berth/internal/transfer/earlyboot"
 	"github.com/berth-vm/berth/internal/transfer/source"
@@ -145,7 +146,7 @@ func scribble(t *testing.T, c *nbdtest.Client, want []byte, rng *rand.Rand, time
 		var err error
 		switch rng.IntN(4) {
 		case 0:
-			fill(p, rng.Uint64)
+			disktest.Fill(p, rng.Uint64)
 			copy(want[off:], p)
 			err = c.Ask(nbdtest.Write, uint16(rng.IntN(8)/7), int64(off), n, p)
 		case 1:
@@ -184,7 +185,7 @@ func wantBytes(t *testing.T, path string, want []byte) {
 // with its writes, also when the worker ends in the middle.
 func TestUsedWhileFilled(t *testing.T) {
 	t.Parallel()
-	image := noise(12<<20+1000, 1)
+	image := disktest.Noise(12<<20+1000, 1)
 	s, url := newSlowly(t, image, 8<<20)
 	u := use(t, url, func(k *task.Task) { k.Target.Size, k.Checksum = 13<<20, sumOf(image) })
 	want := append(bytes.Clone(image), make([]byte, 13<<20-len(image))...)
@@ -239,7 +240,7 @@ func TestUsedWhileFilled(t *testing.T) {
 // TestFetchedFirst: what the guest asks for comes before the rest, and little is fetched twice.
 func TestFetchedFirst(t *testing.T) {
 	t.Parallel()
-	image := noise(8<<20, 5)
+	image := disktest.Noise(8<<20, 5)
 	s, url := newSlowly(t, image, 1<<19)
 	u := use(t, url, nil)
 	c := u.dial()
@@ -267,7 +268,7 @@ func TestFetchedFirst(t *testing.T) {
 // notice is left.
 func TestBadSourceOfAGuest(t *testing.T) {
 	t.Parallel()
-	image := noise(4<<20, 9)
+	image := disktest.Noise(4<<20, 9)
 	write := func(t *testing.T, u *used) {
 		t.Helper()
 		c := u.dial()
@@ -372,7 +373,7 @@ func TestGuestKeepsItsDisk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			image := noise(8<<20, 11)
+			image := disktest.Noise(8<<20, 11)
 			s, url := newSlowly(t, image, 1<<20)
 			u := use(t, url, func(k *task.Task) { k.Target.Size = 12 << 20 })
 			want := append(bytes.Clone(image), make([]byte, 4<<20)...)

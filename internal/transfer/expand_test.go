@@ -7,13 +7,14 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 	"github.com/berth-vm/berth/internal/transfer/format"
 )
 
 // TestGrainBeyondTheDisk: the last grain of a disk may hold more than the disk has, and its sum is checked all the same: a damaged
 // grain that decodes to more than it should was taken for one.
 func TestGrainBeyondTheDisk(t *testing.T) {
-	want := text(64<<10, 3)
+	want := disktest.Text(64<<10, 3)
 	var b bytes.Buffer
 	w := zlib.NewWriter(&b)
 	if _, err := w.Write(want); err != nil {

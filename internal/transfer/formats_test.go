@@ -1,8 +1,6 @@
 package transfer
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -10,30 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
-
-// gz packs in a hurry: the race detector looks on, and how well a fixture is packed tests nothing.
-func gz(t testing.TB, p []byte) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed)
-	w.Write(p)
-	w.Close()
-	return b.Bytes()
-}
-
-func zst(t testing.TB, p []byte) []byte {
-	t.Helper()
-	w, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w.EncodeAll(p, nil)
-}
 
 // unranged is a blob that can only be read once, in order, like an upload.
 type unranged struct{ *flaky }
@@ -54,16 +32,16 @@ func inMemory(p []byte, version string) *flaky {
 
 // TestEveryShape brings one disk in every order, compression and way of reading, with and without a checksum.
 func TestEveryShape(t *testing.T) {
-	disk := text(5<<20+3*512, 8)
+	disk := disktest.Text(5<<20+3*512, 8)
 	images := map[string][]byte{
 		"raw":                       disk,
-		"qcow2":                     qcow2(t, disk, 1, false, false),
-		"qcow2, compressed":         qcow2(t, disk, 2, true, false),
-		"qcow2, tables late":        qcow2(t, disk, 3, false, true),
-		"qcow2, compressed, tables": qcow2(t, disk, 4, true, true),
+		"qcow2":                     disktest.QCOW2(t, disk, 1, false, false),
+		"qcow2, compressed":         disktest.QCOW2(t, disk, 2, true, false),
+		"qcow2, tables late":        disktest.QCOW2(t, disk, 3, false, true),
+		"qcow2, compressed, tables": disktest.QCOW2(t, disk, 4, true, true),
 	}
 	for name, image := range images {
-		for wrap, file := range map[string][]byte{"": image, ".gz": gz(t, image), ".zst": zst(t, image)} {
+		for wrap, file := range map[string][]byte{"": image, ".gz": disktest.Gzip(t, image), ".zst": disktest.Zstd(t, image)} {
 			for _, checked := range []bool{false, true} {
 				for _, ranged := range []bool{false, true} {
 					t.Run(fmt.Sprintf("%s%s/checked=%v/ranged=%v", name, wrap, checked, ranged), func(t *testing.T) {
@@ -92,15 +70,15 @@ func TestEveryShape(t *testing.T) {
 
 // TestBreakAnywhere breaks off at many places, and breaks off the next run as well, until one comes to its end.
 func TestBreakAnywhere(t *testing.T) {
-	disk := text(16<<20, 9)
-	plain := qcow2(t, disk, 5, false, true)
+	disk := disktest.Text(16<<20, 9)
+	plain := disktest.QCOW2(t, disk, 5, false, true)
 	for name, file := range map[string][]byte{
 		"raw":        disk,
 		"qcow2":      plain,
-		"compressed": qcow2(t, disk, 6, true, true),
-		"raw.gz":     gz(t, disk),
-		"qcow2.gz":   gz(t, plain),
-		"qcow2.zst":  zst(t, plain),
+		"compressed": disktest.QCOW2(t, disk, 6, true, true),
+		"raw.gz":     disktest.Gzip(t, disk),
+		"qcow2.gz":   disktest.Gzip(t, plain),
+		"qcow2.zst":  disktest.Zstd(t, plain),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

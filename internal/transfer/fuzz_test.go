@@ -7,15 +7,16 @@ import (
 	"testing"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 )
 
 // FuzzUnpack unpacks anything: nothing may be made outside of the target, and a directory that is not whole is marked.
 func FuzzUnpack(f *testing.F) {
-	f.Add(tarball(f, entry(tar.TypeDir, "d/", ""), entry(tar.TypeReg, "d/file", "text"), entry(tar.TypeLink, "hard", "d/file")))
-	f.Add(tarball(f, entry(tar.TypeSymlink, "l", ".."), entry(tar.TypeReg, "l/escape", "text")))
-	f.Add(tarball(f, entry(tar.TypeReg, "../escape", "text")))
-	f.Add(tarball(f, entry(tar.TypeReg, "a", "1"), entry(tar.TypeReg, "a/b", "2"), entry(tar.TypeDir, "a", "")))
-	f.Add(gz(f, tarball(f, entry(tar.TypeSymlink, "x", "x"), entry(tar.TypeReg, "x/y", "loop"))))
+	f.Add(disktest.Tarball(f, disktest.Entry(tar.TypeDir, "d/", ""), disktest.Entry(tar.TypeReg, "d/file", "text"), disktest.Entry(tar.TypeLink, "hard", "d/file")))
+	f.Add(disktest.Tarball(f, disktest.Entry(tar.TypeSymlink, "l", ".."), disktest.Entry(tar.TypeReg, "l/escape", "text")))
+	f.Add(disktest.Tarball(f, disktest.Entry(tar.TypeReg, "../escape", "text")))
+	f.Add(disktest.Tarball(f, disktest.Entry(tar.TypeReg, "a", "1"), disktest.Entry(tar.TypeReg, "a/b", "2"), disktest.Entry(tar.TypeDir, "a", "")))
+	f.Add(disktest.Gzip(f, disktest.Tarball(f, disktest.Entry(tar.TypeSymlink, "x", "x"), disktest.Entry(tar.TypeReg, "x/y", "loop"))))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		outside := t.TempDir()
 		to := filepath.Join(outside, "volume")
@@ -37,10 +38,10 @@ func FuzzUnpack(f *testing.F) {
 
 // FuzzDisk brings anything: it never panics, and what fails leaves nothing that looks finished.
 func FuzzDisk(f *testing.F) {
-	disk := text(200_000, 1)
+	disk := disktest.Text(200_000, 1)
 	for _, late := range []bool{false, true} {
-		f.Add(qcow2(f, disk, 1, false, late)[:300_000], true)
-		f.Add(gz(f, qcow2(f, disk, 2, true, late)), false)
+		f.Add(disktest.QCOW2(f, disk, 1, false, late)[:300_000], true)
+		f.Add(disktest.Gzip(f, disktest.QCOW2(f, disk, 2, true, late)), false)
 	}
 	f.Add(disk, true)
 	f.Fuzz(func(t *testing.T, p []byte, ranged bool) {

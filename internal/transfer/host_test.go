@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
@@ -62,16 +63,16 @@ func wantOnDevice(t *testing.T, dev string, want []byte, size int) {
 
 // TestDeviceEveryShape fills block devices, larger than the image and exactly as large, and breaks off on the way.
 func TestDeviceEveryShape(t *testing.T) {
-	disk := text(26<<20, 8)
-	copy(disk[len(disk)-700_000:], noise(700_000, 1)) // where the note lies on a device of the same size
+	disk := disktest.Text(26<<20, 8)
+	copy(disk[len(disk)-700_000:], disktest.Noise(700_000, 1)) // where the note lies on a device of the same size
 	copy(disk[len(disk)-100_000:], bytes.Repeat([]byte("end"), 40_000))
 	images := map[string][]byte{
 		"raw":                disk,
-		"qcow2":              qcow2(t, disk, 1, false, false),
-		"qcow2, compressed":  qcow2(t, disk, 2, true, true),
-		"raw.gz":             gz(t, disk),
-		"qcow2, late, .gz":   gz(t, qcow2(t, disk, 3, false, true)),
-		"compressed, late, ": zst(t, qcow2(t, disk, 4, true, true)),
+		"qcow2":              disktest.QCOW2(t, disk, 1, false, false),
+		"qcow2, compressed":  disktest.QCOW2(t, disk, 2, true, true),
+		"raw.gz":             disktest.Gzip(t, disk),
+		"qcow2, late, .gz":   disktest.Gzip(t, disktest.QCOW2(t, disk, 3, false, true)),
+		"compressed, late, ": disktest.Zstd(t, disktest.QCOW2(t, disk, 4, true, true)),
 	}
 	for name, file := range images {
 		for _, size := range []int{len(disk), 64 << 20} {
@@ -109,7 +110,7 @@ func TestDeviceEveryShape(t *testing.T) {
 }
 
 func TestDeviceTooSmallOrBusy(t *testing.T) {
-	file := text(9<<20, 1)
+	file := disktest.Text(9<<20, 1)
 	dev := loopDevice(t, 8<<20)
 	r := New(fromURL("http://not.used", dev)).RunFrom(t.Context(), inMemory(file, "v1"))
 	if r.Reason != task.DoesNotFit || !strings.Contains(r.Detail, "9437184 is larger than the reported available storage 8388608") {
@@ -127,7 +128,7 @@ func TestDeviceTooSmallOrBusy(t *testing.T) {
 
 // TestFilesystems clones and imports on the filesystems volumes have; on XFS a clone shares its blocks.
 func TestFilesystems(t *testing.T) {
-	disk := append(noise(30<<20, 3), make([]byte, 20<<20)...)
+	disk := append(disktest.Noise(30<<20, 3), make([]byte, 20<<20)...)
 	for _, fs := range [][]string{{"mkfs.ext4", "-q"}, {"mkfs.xfs", "-q", "-f", "-m", "reflink=1"}} {
 		t.Run(fs[0], func(t *testing.T) {
 			dev := loopDevice(t, 400<<20)
@@ -167,7 +168,7 @@ func TestNoSecondVolume(t *testing.T) {
 	t.Cleanup(func() { command(t, "umount", mnt) })
 	to := filepath.Join(mnt, "disk.img")
 	disk := bytes.Repeat([]byte("full of data, no page of it is zero. "), 1<<20)
-	r := New(fromURL("http://not.used", to)).RunFrom(t.Context(), unranged{inMemory(qcow2(t, disk, 1, false, true), "")})
+	r := New(fromURL("http://not.used", to)).RunFrom(t.Context(), unranged{inMemory(disktest.QCOW2(t, disk, 1, false, true), "")})
 	if r.Outcome != task.Done {
 		t.Fatalf("report %+v", r)
 	}
@@ -189,7 +190,7 @@ func TestFullVolume(t *testing.T) {
 	if r.Reason != task.DoesNotFit || strings.Contains(r.Detail, "-1") {
 		t.Errorf("known size: %+v", r)
 	}
-	r = New(fromURL("http://not.used", to)).RunFrom(t.Context(), unranged{inMemory(gz(t, disk), "")})
+	r = New(fromURL("http://not.used", to)).RunFrom(t.Context(), unranged{inMemory(disktest.Gzip(t, disk), "")})
 	if r.Reason != task.DoesNotFit {
 		t.Errorf("unknown size: %+v", r)
 	}
@@ -209,7 +210,7 @@ func TestFullVolume(t *testing.T) {
 func TestOracle(t *testing.T) {
 	dir := t.TempDir()
 	raw := filepath.Join(dir, "disk.raw")
-	disk := text(40<<20, 6)
+	disk := disktest.Text(40<<20, 6)
 	if err := os.WriteFile(raw, disk, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +238,7 @@ func TestOracle(t *testing.T) {
 				t.Fatal(err)
 			}
 			for how, blob := range map[string]source.Blob{
-				"ranges": inMemory(file, "v1"), "stream": unranged{inMemory(file, "")}, "gz": inMemory(gz(t, file), "v1"),
+				"ranges": inMemory(file, "v1"), "stream": unranged{inMemory(file, "")}, "gz": inMemory(disktest.Gzip(t, file), "v1"),
 			} {
 				to := filepath.Join(t.TempDir(), "disk.img")
 				r := New(fromURL("http://not.used", to)).RunFrom(t.Context(), blob)
@@ -263,7 +264,7 @@ func TestTargetFails(t *testing.T) {
 	dev := command(t, "losetup", "--find", "--show", backing)
 	t.Cleanup(func() { command(t, "losetup", "--detach", dev) })
 	disk := bytes.Repeat([]byte("full of data, no page of it is zero. "), 1<<20)
-	for name, blob := range map[string]source.Blob{"ranges": inMemory(disk, "v1"), "stream": unranged{inMemory(gz(t, disk), "")}} {
+	for name, blob := range map[string]source.Blob{"ranges": inMemory(disk, "v1"), "stream": unranged{inMemory(disktest.Gzip(t, disk), "")}} {
 		r := New(fromURL("http://not.used", dev)).RunFrom(t.Context(), blob)
 		if r.Outcome == task.Done || r.Reason != task.TargetFailed && r.Reason != task.DoesNotFit {
 			t.Errorf("%s: %+v", name, r)

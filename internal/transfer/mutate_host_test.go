@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 )
 
 // mutations returns how many changed files there are of each real one; BERTH_MUTATIONS asks for more manually.
@@ -118,8 +119,8 @@ func (r reference) shell(t *testing.T, command, dir string) (accepted bool) {
 func TestMutatedFiles(t *testing.T) {
 	const size = 1 << 20
 	disk := make([]byte, size)
-	copy(disk, text(size/2, 11))
-	copy(disk[size*3/4:], noise(size/8, 12))
+	copy(disk, disktest.Text(size/2, 11))
+	copy(disk[size*3/4:], disktest.Noise(size/8, 12))
 	for _, r := range references {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()

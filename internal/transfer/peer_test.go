@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
@@ -103,7 +104,7 @@ func sparse(t *testing.T, p []byte) string {
 
 func TestCloneFromPeer(t *testing.T) {
 	// A disk that begins like an image: a tenant's bytes are never taken for one.
-	want := append(qcow2(t, text(1<<20, 1), 1, false, false), noise(40<<20, 3)...)
+	want := append(disktest.QCOW2(t, disktest.Text(1<<20, 1), 1, false, false), disktest.Noise(40<<20, 3)...)
 	from := sparse(t, want)
 	tls := tlsDir(t)
 	to := filepath.Join(t.TempDir(), "disk.img")
@@ -131,7 +132,7 @@ func TestCloneFromPeer(t *testing.T) {
 
 func TestClonedPeerMustBeTheSame(t *testing.T) {
 	from := filepath.Join(t.TempDir(), "disk.img")
-	if err := os.WriteFile(from, noise(3<<20, 1), 0o600); err != nil {
+	if err := os.WriteFile(from, disktest.Noise(3<<20, 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	tls := tlsDir(t)
@@ -149,8 +150,8 @@ func TestClonedPeerMustBeTheSame(t *testing.T) {
 }
 
 func TestCloneLocal(t *testing.T) {
-	want := append(qcow2(t, text(1<<20, 1), 1, false, false), make([]byte, 9<<20+1000)...)
-	copy(want[8<<20:], noise(1<<20, 3))
+	want := append(disktest.QCOW2(t, disktest.Text(1<<20, 1), 1, false, false), make([]byte, 9<<20+1000)...)
+	copy(want[8<<20:], disktest.Noise(1<<20, 3))
 	from := sparse(t, want)
 	to := filepath.Join(t.TempDir(), "disk.img")
 	r := New(task.Task{Version: task.Version, Source: task.Source{Local: &task.Local{Path: from, Raw: true}},

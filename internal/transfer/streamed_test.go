@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/testing/chunked"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 	"github.com/berth-vm/berth/internal/transfer/decode"
 	"github.com/berth-vm/berth/internal/transfer/lazylayer"
 )
@@ -71,7 +72,7 @@ func frames(t testing.TB, p []byte, each int) []byte {
 	var out []byte
 	for len(p) > 0 {
 		n := min(each, len(p))
-		out = append(out, zst(t, p[:n])...)
+		out = append(out, disktest.Zstd(t, p[:n])...)
 		p = p[n:]
 	}
 	return out
@@ -81,17 +82,17 @@ func frames(t testing.TB, p []byte, each int) []byte {
 // and is read by the next process without another pass.
 func TestStreamed(t *testing.T) {
 	t.Parallel()
-	disk := text(5<<20+512, 4)
+	disk := disktest.Text(5<<20+512, 4)
 	layer := func(content []byte) []byte {
-		return tarball(t, entry(tar.TypeDir, "disk/", ""), entry(tar.TypeReg, "disk/disk.img", string(content)), entry(tar.TypeReg, "etc/x", "x"))
+		return disktest.Tarball(t, disktest.Entry(tar.TypeDir, "disk/", ""), disktest.Entry(tar.TypeReg, "disk/disk.img", string(content)), disktest.Entry(tar.TypeReg, "etc/x", "x"))
 	}
-	raw, cow := layer(disk), layer(qcow2(t, disk, 1, true, true))
+	raw, cow := layer(disk), layer(disktest.QCOW2(t, disk, 1, true, true))
 	for name, content := range map[string][]byte{
-		"raw": raw, "qcow2": cow, "raw.gz": gz(t, raw), "qcow2.gz": gz(t, cow), "raw.zst": zst(t, raw), "raw in frames": frames(t, raw, 2<<20),
+		"raw": raw, "qcow2": cow, "raw.gz": disktest.Gzip(t, raw), "qcow2.gz": disktest.Gzip(t, cow), "raw.zst": disktest.Zstd(t, raw), "raw in frames": frames(t, raw, 2<<20),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			at, dir := push(t, content), t.TempDir()
+			at, dir := disktest.Push(t, content), t.TempDir()
 			d := streamed(t, at, streamCache(t, dir))
 			if d.Size() != int64(len(disk)) {
 				t.Fatalf("%d bytes instead of %d", d.Size(), len(disk))
@@ -119,7 +120,7 @@ func TestStreamed(t *testing.T) {
 // TestStreamedByTable: the manifest's word about a table of contents comes to where it is used.
 func TestStreamedByTable(t *testing.T) {
 	t.Parallel()
-	disk := text(3<<20+512, 4)
+	disk := disktest.Text(3<<20+512, 4)
 	for _, kind := range []decode.Kind{decode.Zstd, decode.Gzip} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
@@ -129,7 +130,7 @@ func TestStreamedByTable(t *testing.T) {
 				want = "bytes=" + at[0] + "-"
 			}
 			var asked atomic.Bool
-			at := through(t, pushSaying(t, l.Annotations, l.Data), func(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+			at := through(t, disktest.PushAnnotated(t, l.Annotations, l.Data), func(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 				if strings.HasPrefix(r.Header.Get("Range"), want) {
 					asked.Store(true)
 				}
@@ -182,9 +183,9 @@ func (l *liar) Write(p []byte) (int, error) {
 // TestStreamedLies: bytes that are not those of the digest are handed out until the pass is over, and nothing after that.
 func TestStreamedLies(t *testing.T) {
 	t.Parallel()
-	disk := noise(3<<20, 4)
-	content := tarball(t, entry(tar.TypeReg, "disk/disk.img", string(disk)))
-	at := through(t, push(t, content), func(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	disk := disktest.Noise(3<<20, 4)
+	content := disktest.Tarball(t, disktest.Entry(tar.TypeReg, "disk/disk.img", string(disk)))
+	at := through(t, disktest.Push(t, content), func(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 		if strings.HasPrefix(r.Header.Get("Range"), "bytes=1048576-") { // a piece in the middle
 			return &liar{w}
 		}
@@ -213,8 +214,8 @@ func TestStreamedLies(t *testing.T) {
 // TestStreamedTwoDisks: an image with two disks is found out on the pass.
 func TestStreamedTwoDisks(t *testing.T) {
 	t.Parallel()
-	content := gz(t, tarball(t, entry(tar.TypeReg, "disk/a.img", string(noise(1<<20, 1))), entry(tar.TypeReg, "disk/b.img", "x")))
-	d, err := OpenStreamed(t.Context(), task.Registry{URL: push(t, content), PlainHTTP: true}, streamCache(t, t.TempDir()))
+	content := disktest.Gzip(t, disktest.Tarball(t, disktest.Entry(tar.TypeReg, "disk/a.img", string(disktest.Noise(1<<20, 1))), disktest.Entry(tar.TypeReg, "disk/b.img", "x")))
+	d, err := OpenStreamed(t.Context(), task.Registry{URL: disktest.Push(t, content), PlainHTTP: true}, streamCache(t, t.TempDir()))
 	if err == nil { // the pass may be faster
 		defer d.Close()
 		err = settled(t, d).Condemned
@@ -227,10 +228,10 @@ func TestStreamedTwoDisks(t *testing.T) {
 // TestStreamedAway: a registry that is away in the middle costs time. Reads say that it is away, and later succeed.
 func TestStreamedAway(t *testing.T) {
 	t.Parallel()
-	disk := noise(6<<20, 4)
-	content := tarball(t, entry(tar.TypeReg, "disk/disk.img", string(disk)))
+	disk := disktest.Noise(6<<20, 4)
+	content := disktest.Tarball(t, disktest.Entry(tar.TypeReg, "disk/disk.img", string(disk)))
 	var away atomic.Bool
-	at := through(t, push(t, gz(t, content)), func(w http.ResponseWriter, _ *http.Request) http.ResponseWriter {
+	at := through(t, disktest.Push(t, disktest.Gzip(t, content)), func(w http.ResponseWriter, _ *http.Request) http.ResponseWriter {
 		if away.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return nil
@@ -266,18 +267,18 @@ func TestStreamedAway(t *testing.T) {
 // TestStreamedRefusals: what cannot be read anywhere is refused when it is opened.
 func TestStreamedRefusals(t *testing.T) {
 	t.Parallel()
-	disk := noise(1<<20, 4)
+	disk := disktest.Noise(1<<20, 4)
 	for name, c := range map[string]struct {
 		content []byte
 		want    task.Reason
 	}{
-		"compressed twice": {gz(t, tarball(t, entry(tar.TypeReg, "disk/disk.img.gz", string(gz(t, disk))))), task.UnsupportedImage},
-		"no disk":          {gz(t, tarball(t, entry(tar.TypeReg, "etc/passwd", "x"))), task.BadImage},
-		"empty":            {tarball(t, entry(tar.TypeReg, "disk/disk.img", "")), task.BadImage},
+		"compressed twice": {disktest.Gzip(t, disktest.Tarball(t, disktest.Entry(tar.TypeReg, "disk/disk.img.gz", string(disktest.Gzip(t, disk))))), task.UnsupportedImage},
+		"no disk":          {disktest.Gzip(t, disktest.Tarball(t, disktest.Entry(tar.TypeReg, "etc/passwd", "x"))), task.BadImage},
+		"empty":            {disktest.Tarball(t, disktest.Entry(tar.TypeReg, "disk/disk.img", "")), task.BadImage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := OpenStreamed(t.Context(), task.Registry{URL: push(t, c.content), PlainHTTP: true}, streamCache(t, t.TempDir()))
+			_, err := OpenStreamed(t.Context(), task.Registry{URL: disktest.Push(t, c.content), PlainHTTP: true}, streamCache(t, t.TempDir()))
 			if !task.Is(err, c.want) {
 				t.Errorf("%v", err)
 			}

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,32 +17,9 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 	"github.com/berth-vm/berth/internal/transfer/source"
 )
-
-// noise returns a disk with data and holes.
-func noise(n int, seed uint64) []byte {
-	p := make([]byte, n)
-	rng := rand.New(rand.NewPCG(seed, 7))
-	for at := 0; at < n; {
-		run := min(1+rng.IntN(700_000), n-at)
-		if rng.IntN(3) > 0 {
-			fill(p[at:at+run], rng.Uint64)
-		}
-		at += run
-	}
-	return p
-}
-
-// fill writes words, which is much faster than bytes.
-func fill(p []byte, word func() uint64) {
-	for ; len(p) >= 8; p = p[8:] {
-		binary.LittleEndian.PutUint64(p, word())
-	}
-	for i := range p {
-		p[i] = byte(word())
-	}
-}
 
 // web serves p as one version of one object.
 func web(t *testing.T, p []byte, version string) string {
@@ -97,7 +72,7 @@ func leftovers(t *testing.T, path string) (names []string) {
 }
 
 func TestRawOverHTTP(t *testing.T) {
-	want := noise(11_000_003, 1)
+	want := disktest.Noise(11_000_003, 1)
 	for name, c := range map[string]struct {
 		checksum string
 		size     int64
@@ -122,7 +97,7 @@ func TestRawOverHTTP(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	disk := noise(3<<20, 1)
+	disk := disktest.Noise(3<<20, 1)
 	for name, c := range map[string]struct {
 		change func(*task.Task)
 		reason task.Reason
@@ -187,7 +162,7 @@ func (r *flakyReader) Read(p []byte) (int, error) {
 }
 
 func TestResumeRaw(t *testing.T) {
-	want := noise(40<<20, 3)
+	want := disktest.Noise(40<<20, 3)
 	to := filepath.Join(t.TempDir(), "disk.img")
 	k := fromURL("http://not.used", to)
 	k.Checksum = sumOf(want)
@@ -215,7 +190,7 @@ func TestResumeRaw(t *testing.T) {
 }
 
 func TestChangedSourceStartsOver(t *testing.T) {
-	old, want := noise(40<<20, 3), noise(40<<20, 4)
+	old, want := disktest.Noise(40<<20, 3), disktest.Noise(40<<20, 4)
 	to := filepath.Join(t.TempDir(), "disk.img")
 	k := fromURL("http://not.used", to)
 	first := &flaky{p: old, version: "v1"}
@@ -233,7 +208,7 @@ func TestChangedSourceStartsOver(t *testing.T) {
 }
 
 func TestInterruptKeepsWhatIsDone(t *testing.T) {
-	want := noise(40<<20, 5)
+	want := disktest.Noise(40<<20, 5)
 	to := filepath.Join(t.TempDir(), "disk.img")
 	k := fromURL("http://not.used", to)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/testing/disktest"
 )
 
 // must fails a test that could not prepare what it needs.
@@ -36,7 +37,7 @@ func someVolume(t testing.TB, disk []byte) string {
 	for _, d := range []string{"d/deep/er", "empty", "locked", "lost+found"} {
 		must(t, os.MkdirAll(at(d), 0o755))
 	}
-	for name, content := range map[string][]byte{"a": []byte("one"), "d/b": noise(3<<20, 5), "d/deep/er/c": nil, "odd \xff\n name": []byte("x"),
+	for name, content := range map[string][]byte{"a": []byte("one"), "d/b": disktest.Noise(3<<20, 5), "d/deep/er/c": nil, "odd \xff\n name": []byte("x"),
 		"locked/file": []byte("y"), "lost+found/z": []byte("not content"), ".berth-unpacking": nil} {
 		must(t, os.WriteFile(at(name), content, 0o640))
 	}
@@ -123,7 +124,7 @@ func cloneTask(s task.Source, to string) task.Task {
 // TestCloneHasWhatItsSourceHas: a volume is cloned with everything on it, with a disk and without, on one node and between two, also where an
 // earlier try has left something else.
 func TestCloneHasWhatItsSourceHas(t *testing.T) {
-	for name, disk := range map[string][]byte{"with a disk": append(noise(3<<20, 1), make([]byte, 2<<20+1000)...), "without": nil} {
+	for name, disk := range map[string][]byte{"with a disk": append(disktest.Noise(3<<20, 1), make([]byte, 2<<20+1000)...), "without": nil} {
 		from := someVolume(t, disk)
 		want := listing(t, from)
 		for way, src := range clonesOf(t, from) {
@@ -157,7 +158,7 @@ func TestCloneHasWhatItsSourceHas(t *testing.T) {
 // TestCloneIsBegunAgain: a clone that was interrupted among the files, and then in the disk, has everything in the end; a disk
 // that was begun is continued.
 func TestCloneIsBegunAgain(t *testing.T) {
-	disk := noise(24<<20, 2)
+	disk := disktest.Noise(24<<20, 2)
 	from := someVolume(t, disk)
 	want := listing(t, from)
 	to := t.TempDir()
