@@ -8,20 +8,20 @@ import (
 	"net"
 
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer"
+	"github.com/berth-vm/berth/internal/transfer/volumeserver"
 )
 
 // serveVolume lets the worker of a clone's target read a volume, until it is told to stop.
 func serveVolume(ctx context.Context, args []string, stderr io.Writer) int {
 	return servesTask(args, stderr, "serve", func(s task.Serve, ready func(string)) error {
-		return transfer.Serve(ctx, s, func(a net.Addr) { ready(fmt.Sprintf("serving %s at %s", s.Volume, a)) })
+		return volumeserver.Serve(ctx, s, func(a net.Addr) { ready(fmt.Sprintf("serving %s at %s", s.Volume, a)) })
 	})
 }
 
 // exportVolumes lets people download volumes, until it is told to stop.
 func exportVolumes(ctx context.Context, args []string, stderr io.Writer) int {
 	return servesTask(args, stderr, "export", func(e task.Export, ready func(string)) error {
-		return transfer.Export(ctx, e, func(a net.Addr) { ready(fmt.Sprintf("exporting %d volumes at %s", len(e.Volumes), a)) })
+		return volumeserver.Export(ctx, e, func(a net.Addr) { ready(fmt.Sprintf("exporting %d volumes at %s", len(e.Volumes), a)) })
 	})
 }
 

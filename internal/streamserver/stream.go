@@ -18,7 +18,7 @@ import (
 	"github.com/berth-vm/berth/internal/iscsi"
 	"github.com/berth-vm/berth/internal/nbd"
 	"github.com/berth-vm/berth/internal/task"
-	"github.com/berth-vm/berth/internal/transfer"
+	"github.com/berth-vm/berth/internal/transfer/lazydisk"
 	"github.com/berth-vm/berth/internal/transfer/lazylayer"
 )
 
@@ -49,8 +49,8 @@ type Server struct {
 type lun struct {
 	number int
 	image  task.Registry
-	disk   *transfer.Streamed // nil until it is open
-	err    error              // why it is not
+	disk   *lazydisk.Disk // nil until it is open
+	err    error          // why it is not
 }
 
 // MostImages is how many images one server has at most.
@@ -131,7 +131,7 @@ func (s *Server) close() {
 // bring opens an image, as often as it takes, and says when it is known what its bytes are worth.
 func (s *Server) bring(ctx context.Context, d *lun) {
 	for {
-		disk, err := transfer.OpenStreamed(ctx, d.image, s.cache)
+		disk, err := lazydisk.Open(ctx, d.image, s.cache)
 		if err == nil {
 			err = s.serve(d, disk)
 		}
@@ -157,7 +157,7 @@ func (s *Server) bring(ctx context.Context, d *lun) {
 }
 
 // serve makes a disk a LUN.
-func (s *Server) serve(d *lun, disk *transfer.Streamed) error {
+func (s *Server) serve(d *lun, disk *lazydisk.Disk) error {
 	id := sha256.Sum256(fmt.Appendf(nil, "%s %d", disk.Version(), d.number))
 	if err := s.target.Put(d.number, &iscsi.LUN{Disk: &retryable{disk}, ID: hex.EncodeToString(id[:16])}); err != nil {
 		return errors.Join(err, disk.Close())
@@ -186,7 +186,7 @@ func (s *Server) watch(d *lun) {
 }
 
 // verification describes the verification state of a disk's bytes.
-func verification(d *transfer.Streamed) string {
+func verification(d *lazydisk.Disk) string {
 	switch at := d.State(); {
 	case at.Condemned != nil:
 		return fmt.Sprintf("answers no more: %v", at.Condemned)
@@ -206,11 +206,11 @@ func (s *Server) log(format string, args ...any) {
 }
 
 // retryable tells initiators what may be tried again.
-type retryable struct{ *transfer.Streamed }
+type retryable struct{ *lazydisk.Disk }
 
 // ReadAt implements iscsi.Disk.
 func (p *retryable) ReadAt(b []byte, off int64) (int, error) {
-	n, err := p.Streamed.ReadAt(b, off)
+	n, err := p.Disk.ReadAt(b, off)
 	if lazylayer.Away(err) {
 		err = fmt.Errorf("%w: %w", iscsi.ErrBusy, err)
 	}

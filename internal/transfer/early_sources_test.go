@@ -70,20 +70,6 @@ func TestSourceIsAway(t *testing.T) {
 	wantBytes(t, u.task.Target.Path, append(append(bytes.Clone(image[:20<<20]), bytes.Repeat([]byte{1}, 1<<16)...), image[20<<20+1<<16:]...))
 }
 
-// TestCondemns: which ends of a worker stop its guest. A new reason has to be put somewhere.
-func TestCondemns(t *testing.T) {
-	for reason, want := range map[task.Reason]bool{
-		task.Completed: false, task.Interrupted: false, task.TargetBusy: false, task.TargetFailed: false,
-		task.SourceUnreachable: false, task.SourceUnavailable: false, task.SourceTruncated: false,
-		task.SourceNotFound: true, task.SourceDenied: true, task.SourceUntrusted: true, task.SourceChanged: true,
-		task.ChecksumMismatch: true, task.BadImage: true, task.UnsafeImage: true, task.UnsupportedImage: true, task.DoesNotFit: true, task.BadTask: true,
-	} {
-		if condemns(reason) != want {
-			t.Errorf("%s: %t", reason, !want)
-		}
-	}
-}
-
 // TestUsedFromCompressedClusters: a qcow2 image on a plain web server, whose clusters are compressed, is used while it is filled, with its tables at the end too.
 func TestUsedFromCompressedClusters(t *testing.T) {
 	t.Parallel()

@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/archive"
 	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/source/file"
 	"github.com/berth-vm/berth/internal/transfer/source/open"
+	"github.com/berth-vm/berth/internal/transfer/volumefiles"
 )
 
 // open opens the one source that the task names.
@@ -20,11 +22,11 @@ func (t *Transfer) openSource(ctx context.Context) (source.Blob, error) {
 		return open.Open(ctx, t.task.Source)
 	}
 	if info, err := os.Stat(local.Path); err == nil && info.IsDir() && t.task.Target.Content == task.Archive {
-		return openDirectory(local.Path)
+		return archive.OpenDirectory(local.Path)
 	}
 	if local.Raw && t.task.Target.Content == task.Disk && filepath.Base(local.Path) == task.DiskFile {
-		if has, err := hasDisk(local.Path); err != nil || !has {
-			return nil, errors.Join(err, errNoDisk(filepath.Dir(local.Path)))
+		if has, err := volumefiles.HasDisk(local.Path); err != nil || !has {
+			return nil, errors.Join(err, volumefiles.NoDisk(filepath.Dir(local.Path)))
 		}
 	}
 	return openLocal(local.Path)
@@ -49,6 +51,9 @@ func openLocal(path string) (source.Blob, error) {
 	info, err := f.Stat()
 	return &localFile{Blob: blob, file: f, regular: err == nil && info.Mode().IsRegular()}, nil
 }
+
+// File returns the file, which the target may clone without reading it.
+func (l *localFile) File() *os.File { return l.file }
 
 // Data implements source.Sparse.
 func (l *localFile) Data(ctx context.Context, from, to int64) ([][2]int64, error) {

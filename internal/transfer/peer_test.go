@@ -25,6 +25,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/sink"
 	"github.com/berth-vm/berth/internal/transfer/source"
 	"github.com/berth-vm/berth/internal/transfer/source/peer"
+	"github.com/berth-vm/berth/internal/transfer/volumeserver"
 )
 
 // tlsDir makes a directory with a certificate for this machine and the authority that signed it.
@@ -63,7 +64,7 @@ func serve(t *testing.T, path string, content task.Content, tls string) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	addr, done := make(chan net.Addr, 1), make(chan error, 1)
 	go func() {
-		done <- Serve(ctx, task.Serve{Version: task.Version, Volume: "ns/source", Path: path, Content: content,
+		done <- volumeserver.Serve(ctx, task.Serve{Version: task.Version, Volume: "ns/source", Path: path, Content: content,
 			Listen: "127.0.0.1:0", TLSDir: tls}, func(a net.Addr) { addr <- a })
 	}()
 	t.Cleanup(func() {

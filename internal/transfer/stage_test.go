@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -17,8 +18,8 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/encode"
 )
 
-// stages serves the disk of a history in stages: the whole disk, then what changed.
-type stages struct {
+// staged serves the disk of a history in stages: the whole disk, then what changed.
+type staged struct {
 	*history
 	files map[string][]byte
 	names []string
@@ -31,7 +32,7 @@ type stages struct {
 // counted interrupts the worker when enough was served.
 type counted struct {
 	http.ResponseWriter
-	s *stages
+	s *staged
 }
 
 func (c counted) Write(p []byte) (int, error) {
@@ -42,8 +43,8 @@ func (c counted) Write(p []byte) (int, error) {
 	return c.ResponseWriter.Write(p)
 }
 
-func newStages(t *testing.T, size int, seed uint64) *stages {
-	s := &stages{history: newHistory(t, size, seed), files: map[string][]byte{}, path: filepath.Join(t.TempDir(), "disk.img")}
+func newStages(t *testing.T, size int, seed uint64) *staged {
+	s := &staged{history: newHistory(t, size, seed), files: map[string][]byte{}, path: filepath.Join(t.TempDir(), "disk.img")}
 	s.left.Store(math.MaxInt64)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, ok := s.files[strings.TrimPrefix(r.URL.Path, "/disks/")]
@@ -60,7 +61,7 @@ func newStages(t *testing.T, size int, seed uint64) *stages {
 }
 
 // add serves the disk as it is now as the next stage. The first is raw.
-func (s *stages) add(name string) {
+func (s *staged) add(name string) {
 	s.t.Helper()
 	d := s.source()
 	if len(s.names) == 0 {
@@ -89,7 +90,7 @@ func (s *stages) add(name string) {
 }
 
 // task is the n-th stage.
-func (s *stages) task(n int) task.Task {
+func (s *staged) task(n int) task.Task {
 	k := fromURL(s.url+s.names[n], s.path)
 	k.Claim, k.Checkpoint, k.Target.Size = "claim", &task.Checkpoint{Current: s.names[n]}, 32<<20
 	if n > 0 {
@@ -98,7 +99,7 @@ func (s *stages) task(n int) task.Task {
 	return k
 }
 
-func (s *stages) run(n int) {
+func (s *staged) run(n int) {
 	s.t.Helper()
 	if r := New(s.task(n)).Run(s.t.Context()); r.Outcome != task.Done {
 		s.t.Fatalf("stage %d: %+v", n, r)
@@ -199,7 +200,7 @@ func TestWrongStages(t *testing.T) {
 }
 
 // grown is a stage of the disk after it became larger.
-func grown(t *testing.T, s *stages) []byte {
+func grown(t *testing.T, s *staged) []byte {
 	t.Helper()
 	larger := *s.history
 	larger.grow(40 << 20)
@@ -225,11 +226,11 @@ func TestStageChangedMeanwhile(t *testing.T) {
 	s.run(0)
 	s.write(10)
 	s.add("1.qcow2")
-	w := New(s.task(1))
-	if err := w.noteStage(stageNote{Claim: "claim", Checkpoint: "full.img", Virtual: 8 << 20, Next: "1.qcow2", Places: "other"}); err != nil {
+	note := filepath.Join(filepath.Dir(s.path), ".disk.img.berth-stage")
+	if err := os.WriteFile(note, []byte(`{"claim":"claim","checkpoint":"full.img","virtual":8388608,"next":"1.qcow2","places":"other"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := w.Run(t.Context()); r.Reason != task.SourceChanged || !strings.Contains(r.Detail, "bring back the file") {
+	if r := New(s.task(1)).Run(t.Context()); r.Reason != task.SourceChanged || !strings.Contains(r.Detail, "bring back the file") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -234,8 +234,11 @@ type stopping struct {
 	stop func()
 }
 
+// unit is how much package sweep fetches at a time.
+const unit = 4 << 20
+
 func (s *stopping) Open(ctx context.Context, off, n int64) (io.ReadCloser, error) {
-	if off >= s.at && n == unitSize { // not the look at the image's head and tail
+	if off >= s.at && n == unit { // not the look at the image's head and tail
 		s.stop()
 		return nil, ctx.Err()
 	}

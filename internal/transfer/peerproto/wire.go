@@ -1,5 +1,5 @@
 // Package peerproto is the protocol of two workers while one clones the other's volume: the paths, the headers and the framing of
-// bytes. Both ends import it (the server is transfer.Serve, the client source/peer), so they cannot drift apart. It does not open
+// bytes. Both ends import it (the server is volumeserver.Serve, the client source/peer), so they cannot drift apart. It does not open
 // connections or volumes.
 //
 // The protocol is HTTP/1.1 over mutual TLS; either side refuses a peer that the ca.crt in its TLSDir did not sign.

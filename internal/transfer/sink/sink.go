@@ -92,6 +92,19 @@ type Options struct {
 	Zeroed func(done int64) error
 }
 
+// OptionsFor returns the options for the target of a task.
+func OptionsFor(t task.Target) Options {
+	return Options{Path: t.Path, Size: t.Size, Preallocate: t.Preallocate}
+}
+
+// Fits returns an error if an image's disk does not fit the target; its first sentence is a text clients know.
+func Fits(virtual, limit int64) error {
+	if virtual <= limit {
+		return nil
+	}
+	return task.Errorf(task.DoesNotFit, "virtual image size %d is larger than the reported available storage %d. A larger PVC is required", virtual, limit)
+}
+
 // ErrFinished is returned by Begin if an earlier run finished the disk, but for removing its checkpoint.
 var ErrFinished = errors.New("the disk is finished already")
 
