@@ -35,7 +35,7 @@ const (
 )
 
 // ExportName is the name of the server of an export and of its Service.
-func ExportName(export string) string { return fit("virt-export-" + export) }
+func ExportName(export string) string { return hostname("virt-export-" + export) }
 
 // Exported is one disk of an export.
 type Exported struct {
@@ -136,15 +136,16 @@ func volumePlace(i int) (dir, device string) {
 
 // Service leads to the server.
 func (e Export) Service() *corev1.Service {
-	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: ExportName(e.Name), Namespace: e.Namespace, Labels: Labels(RoleExport), OwnerReferences: []metav1.OwnerReference{e.Owner},
-		},
-		Spec: corev1.ServiceSpec{
-			Selector: map[string]string{LabelComponent: RoleExport, LabelVolumeUID: string(e.UID)},
-			Ports:    []corev1.ServicePort{{Name: "export", Port: exportServicePort, TargetPort: intstr.FromInt32(ExportPort)}},
-		},
-	}
+	return serviceTo(RoleExport, e.UID, metav1.ObjectMeta{Name: ExportName(e.Name), Namespace: e.Namespace, OwnerReferences: []metav1.OwnerReference{e.Owner}})
+}
+
+// serviceTo leads to the worker of a role that serves an object.
+func serviceTo(role string, of types.UID, meta metav1.ObjectMeta) *corev1.Service {
+	meta.Labels = Labels(role)
+	return &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+		Selector: map[string]string{LabelComponent: role, LabelVolumeUID: string(of)},
+		Ports:    []corev1.ServicePort{{Name: "export", Port: exportServicePort, TargetPort: intstr.FromInt32(ExportPort)}},
+	}}
 }
 
 // ExportHost is the name of the server in the cluster, which its certificate is for.

@@ -5,6 +5,7 @@ package render
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 )
 
 // Labels and annotations on objects. Clients of CDI read those of cdi.kubevirt.io.
@@ -55,6 +56,15 @@ func fit(name string) string {
 	}
 	sum := sha256.Sum256([]byte(name))
 	return name[:longestName-9] + "-" + hex.EncodeToString(sum[:4])
+}
+
+// hostname returns a name that a Service can have too: one without dots.
+func hostname(name string) string {
+	if !strings.Contains(name, ".") {
+		return fit(name)
+	}
+	sum := sha256.Sum256([]byte(name))
+	return fit(strings.ReplaceAll(name, ".", "-") + "-" + hex.EncodeToString(sum[:4]))
 }
 
 // Labels returns the labels of an object of the data side.

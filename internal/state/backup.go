@@ -8,7 +8,6 @@ type BackupReason string
 // The states of a backup. BackupOver changes nothing: the backup has ended, and its status stays as it is.
 const (
 	BackupOver        BackupReason = ""
-	BackupNoPull      BackupReason = "PullNotServed"
 	BackupNoTracker   BackupReason = "TrackerMissing"
 	BackupNoMachine   BackupReason = "SourceMissing"
 	BackupUnread      BackupReason = "SourceUnready"
@@ -29,6 +28,11 @@ const (
 	BackupTargetLost  BackupReason = "TargetLost"
 	BackupSourceLost  BackupReason = "SourceLost"
 	BackupAborting    BackupReason = "Aborting"
+	BackupPreparing   BackupReason = "PreparingExport"
+	BackupServing     BackupReason = "ExportReady"
+	BackupOvertaken   BackupReason = "SourceStarted"
+	BackupExpired     BackupReason = "TimeIsUp"
+	BackupServerLost  BackupReason = "ServerLost"
 )
 
 // BackupHoldsDisks is said of a volume that waits until a backup has read the guest's disks.
@@ -51,7 +55,6 @@ const (
 )
 
 var backupTable = []BackupRow{
-	{BackupNoPull, failed, "Failed", true, "mode Pull is not served; use mode Push"},
 	{BackupNoTracker, progressing, "Initializing", true, "there is no {detail}: it is waited for"},
 	{BackupNoMachine, progressing, "Initializing", true, "there is no {detail}: it is waited for"},
 	{BackupUnread, progressing, "Initializing", true, "the machine does not run, and a disk of it cannot be read: {detail}"},
@@ -71,6 +74,11 @@ var backupTable = []BackupRow{
 	{BackupLate, failed, "Failed", true, "the backup failed: its worker did not start for ten minutes: {detail}"},
 	{BackupTargetLost, failed, "Failed", true, "the backup failed: {detail} was deleted"},
 	{BackupSourceLost, failed, "SourceLost", true, "the backup failed: the guest stopped or moved before it was complete: {detail}; backups before it are as they were"},
+	{BackupPreparing, progressing, "PreparingExport", false, "waiting for the server of the disks: {detail}"},
+	{BackupServing, progressing, "ExportReady", false, "the disks can be fetched at the addresses in status.includedVolumes: {detail}"},
+	{BackupOvertaken, failed, "SourceLost", true, "the backup failed: the machine was started while its disks were read from their claims; make another backup"},
+	{BackupServerLost, failed, "Failed", true, "the backup failed: the pod that served the disks was deleted or killed before everything was fetched; make another backup"},
+	{BackupExpired, failed, "Failed", true, "the backup ended after {detail} (ttlDuration), before everything was fetched; the next one has what changed since the last that was fetched"},
 	{BackupAborting, progressing, "Aborting", false, "the backup is being deleted: the launcher gives the disks back: {detail}"},
 }
 

@@ -34,6 +34,15 @@ type BackUp struct {
 	Created time.Time `json:"created"`
 	// Object is the machine as it was.
 	Object json.RawMessage `json:"object,omitempty"`
+	// Serve has the disks served to clients, and nothing written; nil: they are written into the set.
+	Serve *ServeBackup `json:"serve,omitempty"`
+}
+
+// ServeBackup is where a worker serves the disks of a backup over TLS.
+type ServeBackup struct {
+	Listen   string `json:"listen"`
+	TLSDir   string `json:"tlsDir"`   // tls.crt, tls.key
+	TokenDir string `json:"tokenDir"` // token, which clients have to show
 }
 
 // Written is a backup that was written.

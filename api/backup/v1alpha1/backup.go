@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,7 +45,7 @@ const (
 // VirtualMachineBackupSpec names the machine to back up, and where the backup is written.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable after creation"
-// +kubebuilder:validation:XValidation:rule="has(self.pvcName) && self.pvcName != \"\"",message="pvcName is required"
+// +kubebuilder:validation:XValidation:rule="has(self.mode) && self.mode == 'Pull' || has(self.pvcName) && self.pvcName != \"\"",message="pvcName is required"
 // +kubebuilder:validation:XValidation:rule="!has(self.mode) || self.mode != 'Pull' || (has(self.tokenSecretRef) && self.tokenSecretRef != \"\")",message="tokenSecretRef is required when mode is Pull"
 type VirtualMachineBackupSpec struct {
 	// Source is the VirtualMachine to back up; or the VirtualMachineBackupTracker of one, and then only what changed since the tracker's last
@@ -54,19 +56,22 @@ type VirtualMachineBackupSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.apiGroup) || (self.apiGroup == 'kubevirt.io' && self.kind == 'VirtualMachine') || (self.apiGroup == 'backup.kubevirt.io' && self.kind == 'VirtualMachineBackupTracker')",message="kind must be VirtualMachine for kubevirt.io or VirtualMachineBackupTracker for backup.kubevirt.io"
 	// +kubebuilder:validation:XValidation:rule="self.name != ''",message="name is required"
 	Source corev1.TypedLocalObjectReference `json:"source"`
-	// Mode is Push: the backup is written into the claim.
+	// Mode is Push: the backup is written into the claim. Or it is Pull: clients fetch it, at the addresses in the status.
 	//
 	// +kubebuilder:validation:Enum=Push;Pull
 	Mode *BackupMode `json:"mode,omitempty"`
-	// PvcName is the claim, of the same namespace, that the backup is written into. It has a filesystem.
+	// PvcName is the claim, of the same namespace, that the backup is written into. It has a filesystem. In mode Pull it has no use.
 	PvcName *string `json:"pvcName,omitempty"`
 	// SkipQuiesce leaves the guest's filesystems as they are: its agent is not asked to freeze them.
 	SkipQuiesce bool `json:"skipQuiesce,omitempty"`
 	// ForceFullBackup has all of the disks written, whatever was recorded.
 	ForceFullBackup bool `json:"forceFullBackup,omitempty"`
-	// TokenSecretRef is the Secret with the token that clients show in mode Pull.
+	// TokenSecretRef is the Secret with the token that clients show in mode Pull, under the key token.
+	//
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$`
+	// +kubebuilder:validation:MaxLength=253
 	TokenSecretRef string `json:"tokenSecretRef,omitempty"`
-	// TTLDuration is how long after its creation a backup in mode Pull can be read.
+	// TTLDuration is how long after its creation a backup in mode Pull can be fetched. It is two hours unless it is set.
 	TTLDuration *metav1.Duration `json:"ttlDuration,omitempty"`
 }
 
@@ -76,6 +81,17 @@ func (s VirtualMachineBackupSpec) Claim() string {
 		return ""
 	}
 	return *s.PvcName
+}
+
+// defaultTTL is how long a backup in mode Pull can be fetched.
+const defaultTTL = 2 * time.Hour
+
+// TTL returns how long after its creation a backup in mode Pull can be fetched.
+func (s VirtualMachineBackupSpec) TTL() time.Duration {
+	if s.TTLDuration == nil {
+		return defaultTTL
+	}
+	return s.TTLDuration.Duration
 }
 
 // Pulled reports whether clients fetch the backup.
@@ -144,6 +160,8 @@ const (
 const (
 	ReasonInitializing         = "Initializing"
 	ReasonInitiated            = "Initiated"
+	ReasonPreparingExport      = "PreparingExport" // in mode Pull: what serves the disks starts
+	ReasonExportReady          = "ExportReady"     // in mode Pull: the disks can be fetched
 	ReasonAborting             = "Aborting"
 	ReasonCompleted            = "Completed"
 	ReasonCompletedWithWarning = "CompletedWithWarning"

@@ -87,7 +87,16 @@ func (r *Reconciler) cleanUp(ctx context.Context, s *seen) error {
 			return err
 		}
 	}
-	return r.cluster.Delete(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.of.Namespace, Name: keysName(s.of)}})
+	made := []client.Object{&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.of.Namespace, Name: keysName(s.of)}}}
+	if s.of.Spec.Pulled() {
+		made = append(made, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.of.Namespace, Name: serverKeysName(s.of)}}) // the Service goes with the backup
+	}
+	for _, obj := range made {
+		if err := r.cluster.Delete(ctx, obj); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // annCheckpoint is on a tracker: where its last backup is.
@@ -96,11 +105,11 @@ const annCheckpoint = "berth.dev/checkpoint"
 // checkpoint is what a tracker's annotation says besides its status.
 type checkpoint struct {
 	Name string `json:"name"`
-	// Claim is the UID of the claim that the backup is in, and Machine that of the machine it is of.
+	// Claim is the UID of the claim that the backup is in, and Machine that of the machine it is of. Clients have fetched one without a claim.
 	Claim   string `json:"claim"`
 	Machine string `json:"machine"`
 	// Manifest is the digest of the backup's manifest, which is one of everything below it.
-	Manifest string `json:"manifest"`
+	Manifest string `json:"manifest,omitempty"`
 	// Since is the last checkpoint of a guest that ran: a launcher records what changed since that one. "": this is such a one.
 	Since string `json:"since,omitempty"`
 }
@@ -122,7 +131,10 @@ func (r *Reconciler) record(ctx context.Context, s *seen) error {
 	if s.tracker == nil || s.vm == nil {
 		return nil // there is none, or nobody wants it any more
 	}
-	next := checkpoint{Name: checkpointName(s.of), Claim: s.worker.Labels[labelClaim], Machine: string(s.vm.UID), Manifest: s.report.Backup.Manifest}
+	next := checkpoint{Name: checkpointName(s.of), Machine: string(s.vm.UID)}
+	if !s.of.Spec.Pulled() {
+		next.Claim, next.Manifest = s.worker.Labels[labelClaim], s.report.Backup.Manifest
+	}
 	if last := checkpointOf(s.tracker); s.reads() && last != nil && last.Machine == next.Machine {
 		if next.Since = last.recorded(); last.Name == next.Name { // this turn is a second one
 			next.Since = last.Since

@@ -139,7 +139,11 @@ func (s *seen) full() string {
 		return "forceFullBackup is set"
 	case last.Machine != string(s.vm.UID):
 		return fmt.Sprintf("the last backup of tracker %s is of an earlier machine of that name", s.tracker.Name)
-	case last.Claim != string(s.claim.UID):
+	case s.of.Spec.Pulled() && last.Claim != "":
+		return fmt.Sprintf("the last backup of tracker %s was written into a claim", s.tracker.Name)
+	case !s.of.Spec.Pulled() && last.Claim == "":
+		return fmt.Sprintf("the last backup of tracker %s was fetched, and is in no claim", s.tracker.Name)
+	case !s.of.Spec.Pulled() && last.Claim != string(s.claim.UID):
 		return fmt.Sprintf("the last backup of tracker %s is in another claim", s.tracker.Name)
 	case s.shared != "":
 		return fmt.Sprintf("disk %s is shareable: what other machines write to it is not recorded", s.shared)
@@ -180,6 +184,9 @@ func (s *seen) owner() metav1.OwnerReference {
 // startWorker makes the worker that reads what the launcher holds.
 func (r *Reconciler) startWorker(ctx context.Context, s *seen, m launcherapi.BackupMoment) error {
 	t := task.BackUp{Address: net.JoinHostPort(s.launcher.Status.PodIP, strconv.Itoa(m.Port)), Server: launcherapi.BackupServer}
+	if s.of.Spec.Pulled() {
+		return r.startServer(ctx, s, held{Launcher: s.launcher.UID, BackupMoment: m}, render.Backup{Keys: keysName(s.of), Task: t})
+	}
 	if m.Incremental && s.full() == "" {
 		last := checkpointOf(s.tracker)
 		t.Bitmap, t.Parent, t.Proof = launcherapi.BackupBitmap, last.Name, last.Manifest
@@ -199,7 +206,8 @@ func (r *Reconciler) makeWorker(ctx context.Context, s *seen, h held, b render.B
 	if err != nil {
 		return fmt.Errorf("write what is held: %w", err)
 	}
-	b.Name, b.Namespace, b.UID, b.Owner, b.Claim = s.of.Name, s.of.Namespace, s.of.UID, s.owner(), s.claim
+	to := s.render()
+	b.Name, b.Namespace, b.UID, b.Owner, b.Claim = to.Name, to.Namespace, to.UID, to.Owner, s.claim
 	b.Moment, b.Settings = string(text), settings.Pod(r.image)
 	t := &b.Task
 	t.Machine, t.Set, t.Checkpoint = s.vm.Namespace+"/"+s.vm.Name, render.BackupSet(s.vm.Name), checkpointName(s.of)
@@ -211,7 +219,10 @@ func (r *Reconciler) makeWorker(ctx context.Context, s *seen, h held, b render.B
 	if err != nil {
 		return err
 	}
-	claims := []*corev1.PersistentVolumeClaim{s.claim}
+	var claims []*corev1.PersistentVolumeClaim
+	if s.claim != nil {
+		claims = append(claims, s.claim)
+	}
 	for _, d := range s.stopped {
 		claims = append(claims, d.claim)
 	}
@@ -219,6 +230,11 @@ func (r *Reconciler) makeWorker(ctx context.Context, s *seen, h held, b render.B
 		return err
 	}
 	return r.cluster.Create(ctx, pod)
+}
+
+// render returns what names everything that is made for the backup.
+func (s *seen) render() render.Backup {
+	return render.Backup{Name: s.of.Name, Namespace: s.of.Namespace, UID: s.of.UID, Owner: s.owner()}
 }
 
 // machineOf is the machine as it is written into the backup: enough to make it again.

@@ -228,7 +228,6 @@ func TestNever(t *testing.T) {
 		says   string
 	}{
 		"block": {into("device"), "backups cannot be written into PersistentVolumeClaim device"}, "read-only": {into("reads"), "backups cannot be written into"},
-		"pull": {func(b *backupv1.VirtualMachineBackup) { b.Spec.Mode = ptr.To(backupv1.PullMode) }, "mode Pull is not served"},
 	} {
 		w := newWorld(t, block.DeepCopy(), reads.DeepCopy())
 		b := w.run(of("one", backupv1.Machine, row.change))

@@ -46,13 +46,16 @@ type seen struct {
 	report   *task.Report // of a worker that ended; nil: it left none
 	unread   string       // why the claims of a machine that does not run cannot be read
 	machine  backup.Machine
-	detail   string // for what is said
+	fetched  backup.Fetched // of what the worker serves
+	detail   string         // for what is said
 	now      time.Time
 }
 
 // held is the annotation of a worker: what a launcher holds for it. Without a launcher, the worker reads the claims of a machine that does not run.
 type held struct {
 	Launcher types.UID `json:"launcher"`
+	// Since is the checkpoint that an increment which clients fetch is made on.
+	Since string `json:"since,omitempty"`
 	launcherapi.BackupMoment
 }
 
@@ -72,6 +75,10 @@ func (r *Reconciler) observe(ctx context.Context, of *backupv1.VirtualMachineBac
 	}
 	if err := r.observeClaims(ctx, s); err != nil {
 		return nil, err
+	}
+	if of.Spec.Pulled() {
+		s.fetched = r.fetched(ctx, s)
+		return s, nil
 	}
 	if s.claim, err = cluster.Get[corev1.PersistentVolumeClaim](ctx, r.reader, of.Namespace, of.Spec.Claim()); err != nil || s.claim == nil {
 		return s, err
@@ -164,7 +171,7 @@ const patience = 10 * time.Minute
 func (s *seen) facts() backup.Facts {
 	f := backup.Facts{
 		Over: s.of.Over(), Deleted: s.of.DeletionTimestamp != nil, Protected: slices.Contains(s.of.Finalizers, finalizer), Pull: s.of.Spec.Pulled(),
-		Machine: s.machine, Target: s.target(), Worker: s.working(),
+		Expired: s.of.Spec.Pulled() && !s.now.Before(s.expiry()), Fetched: s.fetched, Machine: s.machine, Target: s.target(), Worker: s.working(),
 	}
 	if s.worker != nil {
 		f.Gone = !s.reads() && (s.launcher == nil || s.launcher.UID != s.held.Launcher || pods.Over(s.launcher))
@@ -174,6 +181,9 @@ func (s *seen) facts() backup.Facts {
 }
 
 func (s *seen) target() backup.Target {
+	if s.of.Spec.Pulled() {
+		return backup.Usable // it needs none
+	}
 	c := s.claim
 	writes := func(m corev1.PersistentVolumeAccessMode) bool { return m != corev1.ReadOnlyMany }
 	switch {
@@ -202,6 +212,8 @@ func (s *seen) isDisk(claim string) bool {
 func (s *seen) working() backup.Worker {
 	p := s.worker
 	switch {
+	case p == nil && s.of.Spec.Pulled() && s.of.Status != nil && s.of.Status.CheckpointName != nil:
+		return backup.Vanished // clients were told of it
 	case p == nil:
 		return backup.NoWorker
 	case s.held.Moment == "" && p.DeletionTimestamp == nil: // not made by us: it is deleted
@@ -218,8 +230,10 @@ func (s *seen) working() backup.Worker {
 		return backup.Overtaken
 	case diskaccess.Gated(p):
 		return backup.Gated
-	case p.Status.Phase == corev1.PodRunning:
+	case p.Status.Phase == corev1.PodRunning && !s.of.Spec.Pulled():
 		return backup.Writing
+	case pods.Ready(p):
+		return backup.Serving
 	}
 	return backup.Starting
 }

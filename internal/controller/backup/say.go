@@ -29,6 +29,9 @@ func (r *Reconciler) report(ctx context.Context, s *seen, reason state.BackupRea
 	if s.held != nil {
 		next.CheckpointName, next.IncludedVolumes = ptr.To(checkpointName(s.of)), s.held.volumes()
 	}
+	if s.of.Spec.Pulled() {
+		s.offer(&next, reason)
+	}
 	if s.report != nil && s.report.Backup != nil {
 		next.Type = backupv1.Full
 		if s.report.Backup.Incremental {
@@ -123,7 +126,7 @@ func (r *Reconciler) detail(ctx context.Context, s *seen, reason state.BackupRea
 		return "PersistentVolumeClaim " + s.of.Spec.Claim()
 	case state.BackupTargetInUse:
 		return fmt.Sprintf("PersistentVolumeClaim %s: %s", s.of.Spec.Claim(), s.user)
-	case state.BackupStarting, state.BackupLate:
+	case state.BackupStarting, state.BackupPreparing, state.BackupLate:
 		if s.worker == nil {
 			return ""
 		}
@@ -137,13 +140,20 @@ func (r *Reconciler) detail(ctx context.Context, s *seen, reason state.BackupRea
 		return ""
 	case state.BackupUnread, state.BackupSourceInUse:
 		return s.unread
+	case state.BackupServing:
+		return s.offered()
+	case state.BackupExpired:
+		return s.of.Spec.TTL().String()
 	case state.BackupDone:
+		if s.of.Spec.Pulled() {
+			return s.what()
+		}
 		return s.written()
 	case state.BackupSourceLost, state.BackupFailed:
 		if s.report != nil && s.report.Detail != "" && !s.says() {
 			return s.report.Detail
 		}
-	case state.BackupOver, state.BackupNoPull, state.BackupNoTracker, state.BackupNoMachine, state.BackupUnsteady, state.BackupNothing, state.BackupTurn:
+	case state.BackupOver, state.BackupOvertaken, state.BackupServerLost, state.BackupNoTracker, state.BackupNoMachine, state.BackupUnsteady, state.BackupNothing, state.BackupTurn:
 	}
 	return s.detail
 }

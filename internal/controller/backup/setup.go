@@ -140,6 +140,11 @@ func (r *Reconciler) comeBack(of *backupv1.VirtualMachineBackup) func() {
 	return func() { r.answered <- event.GenericEvent{Object: of} }
 }
 
+// serverKeysName is the Secret with the keys of a server that clients fetch the disks from.
+func serverKeysName(of *backupv1.VirtualMachineBackup) string {
+	return "backup-" + string(of.UID) + "-server"
+}
+
 func keysName(of *backupv1.VirtualMachineBackup) string { return "backup-" + string(of.UID) + "-tls" }
 
 // checkpointName returns the name of the backup in its set.

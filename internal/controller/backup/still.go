@@ -155,6 +155,10 @@ func (r *Reconciler) read(ctx context.Context, s *seen) error {
 		block := ptr.Deref(d.claim.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock
 		b.Disks[d.volume] = render.Disk{Claim: d.claim.Name, Block: block}
 	}
+	if s.of.Spec.Pulled() {
+		h.Full = "the machine does not run, so nothing recorded what changed"
+		return r.startServer(ctx, s, h, b)
+	}
 	s.compare(&b.Task, "")
 	return r.makeWorker(ctx, s, h, b)
 }

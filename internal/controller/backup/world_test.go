@@ -47,6 +47,8 @@ type world struct {
 	launcher *launcher
 	// worker is what a worker leaves; nil: it goes on.
 	worker func(task.BackUp) *task.Report
+	// fetched is whether clients have everything of what is served.
+	fetched bool
 	// kills is how many workers are killed before one ends.
 	kills int
 }
@@ -174,7 +176,7 @@ func newWorld(t *testing.T, more ...client.Object) *world {
 	base := b.Build()
 	w.api = base
 	w.r = &Reconciler{reader: base, live: base, clock: w.clock, settings: config.NewReader(base), image: "worker", guests: w.launcher,
-		progress: func(*corev1.Pod) (task.Progress, error) { return task.Progress{Done: 5 << 20}, nil }, answered: make(chan event.GenericEvent, 1000),
+		progress: w.progress, answered: make(chan event.GenericEvent, 1000),
 		cluster: cluster.New(w.faults.Client(base, w.admit), events.NewFakeRecorder(1000), w.clock)}
 	w.r.records = diskaccess.New(base, base, w.r.cluster)
 	return w
@@ -283,6 +285,15 @@ func (w *world) kubelet() {
 	}
 }
 
+// progress is what workers say while they run.
+func (w *world) progress(*corev1.Pod) (task.Progress, error) {
+	stage := task.Transferring
+	if w.fetched {
+		stage = task.Finished
+	}
+	return task.Progress{Stage: stage, Done: 5 << 20}, nil
+}
+
 // end ends a worker, if it does.
 func (w *world) end(p *corev1.Pod) {
 	if w.kills > 0 {
@@ -292,6 +303,10 @@ func (w *world) end(p *corev1.Pod) {
 	}
 	var b task.BackUp
 	w.must(json.Unmarshal([]byte(p.Annotations[render.AnnTask]), &b))
+	if b.Serve != nil {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		return
+	}
 	report := w.worker(b)
 	if report == nil {
 		return

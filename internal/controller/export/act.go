@@ -3,7 +3,6 @@ package export
 import (
 	"context"
 	"crypto/rand"
-	"crypto/x509"
 	"fmt"
 	"time"
 
@@ -153,16 +152,10 @@ const keysOutlast = 24 * time.Hour
 func (r *Reconciler) makeKeys(ctx context.Context, s *seen) (ca string, err error) {
 	lasts := expiry(s.of).Sub(s.now) + keysOutlast
 	host := render.ExportHost(s.of.Namespace, s.of.Name)
-	authority, err := pki.New(host, s.now, lasts)
+	keys, ca, err := pki.ForServer("berth-export", []string{host, host + ".cluster.local"}, s.now, lasts)
 	if err != nil {
 		return "", err
 	}
-	leaf := pki.Leaf{Name: "berth-export", DNSNames: []string{host, host + ".cluster.local"}, Use: x509.ExtKeyUsageServerAuth, Lasts: lasts}
-	keys, err := authority.Issue(leaf, s.now)
-	if err != nil {
-		return "", err
-	}
-	ca = string(pki.PEM(authority.Certificate().Raw))
 	return ca, r.cluster.Replace(ctx, s.secret(keysName(s.of), corev1.SecretTypeTLS, map[string][]byte{
 		corev1.TLSCertKey: keys.Certificate, corev1.TLSPrivateKeyKey: keys.Key,
 	}))

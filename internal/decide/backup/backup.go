@@ -50,6 +50,18 @@ const (
 	Leaving // it is being deleted
 	// Overtaken: it reads the claims of a machine that is started meanwhile.
 	Overtaken
+	Serving  // clients can fetch the disks from it
+	Vanished // clients could, and it is not there any more
+)
+
+// Fetched is how much of a backup clients have fetched when it is to end.
+type Fetched int
+
+// The situations of what is fetched.
+const (
+	NotAll Fetched = iota
+	All
+	Unknown // its server has not answered yet
 )
 
 // Facts is everything the decision depends on.
@@ -60,8 +72,11 @@ type Facts struct {
 	Deleted bool
 	// Protected: it has the finalizer.
 	Protected bool
-	// Pull: clients are to fetch it.
-	Pull    bool
+	// Pull: clients are to fetch it. It has no claim then.
+	Pull bool
+	// Expired: the time is up in which clients can fetch it.
+	Expired bool
+	Fetched Fetched
 	Machine Machine
 	Target  Target
 	Worker  Worker
@@ -103,23 +118,38 @@ func (f Facts) at(ws ...Worker) bool {
 	return false
 }
 
+// ends reports whether a backup that clients fetch is to end.
+func (f Facts) ends() bool { return f.Pull && f.at(Serving) && f.Protected && (f.Deleted || f.Expired) }
+
+// fetched reports whether clients have everything of it.
+func (f Facts) fetched() bool { return f.Pull && f.at(Serving) && f.Protected && f.Fetched == All }
+
 // rules cover the whole life of a backup; first match wins. Reading order: its end, the worker, what it waits for, its begin. A
 // launcher is told of the end before the worker is deleted: the existing worker shows a later turn that the launcher has to be
 // told.
 var rules = []decide.Rule[Facts, Action, state.BackupReason]{
 	{"a backup that has ended leaves nothing behind", func(f Facts) bool { return f.Over }, []Action{CleanUp, LetGo}, state.BackupOver},
+	{"what is fetched of a backup that ends is known first", func(f Facts) bool { return f.ends() && f.Fetched == Unknown }, nil, state.BackupAborting},
+	{"a deleted backup that was fetched is the last of its tracker", func(f Facts) bool { return f.Deleted && f.fetched() }, []Action{Record, Keep, CleanUp, LetGo}, state.BackupAborting},
 	{"a deleted backup gives the disks back first", func(f Facts) bool { return f.Deleted && f.Protected }, []Action{GiveUp, CleanUp, LetGo}, state.BackupAborting},
 	{"a deleted backup that has not begun is gone", func(f Facts) bool { return f.Deleted }, nil, state.BackupAborting},
-	{"mode Pull is not served", func(f Facts) bool { return f.Pull }, nil, state.BackupNoPull},
+	{"a backup that was fetched is complete when its time is up", func(f Facts) bool { return f.Expired && f.fetched() }, []Action{Record, Keep}, state.BackupDone},
+	{"a backup whose time is up gives the disks back", func(f Facts) bool { return f.Pull && f.Expired }, []Action{GiveUp}, state.BackupExpired},
 
 	{"a backup that is written is complete, even if the guest has ended since", func(f Facts) bool { return f.at(Written) }, []Action{Record, Keep}, state.BackupDone},
+	{"a backup that is fetched is complete, even if the guest has ended since", func(f Facts) bool { return f.Gone && f.fetched() }, []Action{Record, Keep}, state.BackupDone},
 	{"without the guest there is nothing to go on with", func(f Facts) bool { return f.Gone && !f.at(NoWorker) }, nil, state.BackupSourceLost},
 	{"a worker that failed ends the backup", func(f Facts) bool { return f.at(Broken) }, []Action{GiveUp}, state.BackupFailed},
+	{"what clients fetch of a machine that is started is not begun again", func(f Facts) bool { return f.at(Overtaken) && f.Pull }, nil, state.BackupOvertaken},
 	{"a machine that is started does not wait for its backup, which begins again when the guest runs", func(f Facts) bool { return f.at(Overtaken) }, []Action{StopWorker}, state.BackupUnsteady},
+	{"a server that ended is not made again: clients could not tell another moment from this one", func(f Facts) bool { return f.Pull && f.at(Lost, Leaving, Vanished) }, []Action{GiveUp}, state.BackupServerLost},
 	{"a worker that was killed is made again", func(f Facts) bool { return f.at(Lost) }, []Action{StopWorker}, state.BackupStarting},
 	{"a worker that is going is waited for", func(f Facts) bool { return f.at(Leaving) }, nil, state.BackupStarting},
+	{"clients can fetch the disks", func(f Facts) bool { return f.at(Serving) }, nil, state.BackupServing},
 	{"a claim that is gone ends the backup", func(f Facts) bool { return f.at(Gated, Starting) && f.Target == NoClaim }, []Action{GiveUp}, state.BackupTargetLost},
 	{"disks are not held for a worker that cannot start", func(f Facts) bool { return f.at(Gated, Starting) && f.Late }, []Action{GiveUp}, state.BackupLate},
+	{"a server is recorded as a reader of the claims before it runs", func(f Facts) bool { return f.at(Gated) && f.Pull }, []Action{Admit}, state.BackupPreparing},
+	{"a server starts", func(f Facts) bool { return f.at(Starting) && f.Pull }, nil, state.BackupPreparing},
 	{"a worker is recorded as a holder of the claim before it runs", func(f Facts) bool { return f.at(Gated) }, []Action{Admit}, state.BackupStarting},
 	{"a worker starts", func(f Facts) bool { return f.at(Starting) }, nil, state.BackupStarting},
 	{"a worker writes", func(f Facts) bool { return f.at(Writing) }, nil, state.BackupWriting},
@@ -143,5 +173,6 @@ func (m Machine) String() string {
 }
 func (t Target) String() string { return decide.Name(t, "usable", "no-claim", "unfit", "in-use") }
 func (w Worker) String() string {
-	return decide.Name(w, "no-worker", "gated", "starting", "writing", "written", "broken", "lost", "leaving", "overtaken")
+	return decide.Name(w, "no-worker", "gated", "starting", "writing", "written", "broken", "lost", "leaving", "overtaken", "serving", "vanished")
 }
+func (f Fetched) String() string { return decide.Name(f, "not-all", "all", "unknown") }

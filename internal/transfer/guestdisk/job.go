@@ -28,6 +28,7 @@ type Job struct {
 	bytes   int64 // of the images that are stored
 	virtual int64
 	devices map[string]bool // disks that do not tell where they have data
+	pulled  atomic.Pointer[[]*pulled]
 }
 
 // NewJob makes a job for t. It does nothing before Run.
@@ -40,6 +41,9 @@ func NewJob(t task.BackUp) *Job {
 // Progress may be called at any time. How much there is to read is not known before.
 func (j *Job) Progress() task.Progress {
 	stage, _ := j.stage.Load().(task.Stage)
+	if disks := j.pulled.Load(); disks != nil && !slices.ContainsFunc(*disks, func(d *pulled) bool { return !d.rest.none() }) {
+		stage = task.Finished // clients have everything
+	}
 	return task.Progress{Version: task.Version, Stage: stage, Done: j.read.Load()}
 }
 
@@ -68,8 +72,10 @@ func (j *Job) run(ctx context.Context) error {
 	switch {
 	case t.Version != task.Version:
 		return task.Errorf(task.BadTask, "task version %d, this worker knows %d: worker and controller come from different releases", t.Version, task.Version)
-	case t.Set == "" || t.Address == "" && len(t.Files) == 0 || len(t.Disks) == 0:
+	case t.Set == "" && t.Serve == nil || t.Address == "" && len(t.Files) == 0 || len(t.Disks) == 0:
 		return task.Errorf(task.BadTask, "the task names no set, no address or no disks")
+	case t.Serve != nil:
+		return j.pull(ctx)
 	}
 	if err := os.MkdirAll(t.Set, 0o770); err != nil {
 		return task.Errorf(task.TargetFailed, "make the directory of the backups: %w", err)
@@ -127,7 +133,19 @@ func stored(ctx context.Context, path string, size int64) int64 {
 
 // served opens the disks that the launcher serves. done closes them.
 func (j *Job) served(ctx context.Context, parent *backup.Manifest, plan *backup.Plan) (done func(), err error) {
-	var open []*Disk
+	bitmap := ""
+	if parent != nil {
+		bitmap = j.task.Bitmap
+	}
+	open, done, err := j.openServed(ctx, bitmap)
+	for _, d := range open {
+		plan.Disks = append(plan.Disks, j.source(d, parent))
+	}
+	return done, err
+}
+
+// openServed opens the disks at the launcher. done closes them.
+func (j *Job) openServed(ctx context.Context, bitmap string) (open []*Disk, done func(), err error) {
 	done = func() {
 		for _, d := range open {
 			_ = d.Close() // it was only read
@@ -135,22 +153,17 @@ func (j *Job) served(ctx context.Context, parent *backup.Manifest, plan *backup.
 	}
 	config, err := clientTLS(j.task)
 	if err != nil {
-		return done, err
-	}
-	bitmap := ""
-	if parent != nil {
-		bitmap = j.task.Bitmap
+		return nil, done, err
 	}
 	for _, name := range j.task.Disks {
 		d, err := j.open(ctx, config, name, bitmap)
 		if err != nil {
-			return done, err
+			return open, done, err
 		}
 		open = append(open, d)
-		plan.Disks = append(plan.Disks, j.source(d, parent))
 		j.virtual += d.client.Size()
 	}
-	return done, nil
+	return open, done, nil
 }
 
 // parent returns the backup that increments are made on; nil: all data is written, and it is noted why.

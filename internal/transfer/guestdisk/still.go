@@ -102,21 +102,9 @@ func (s *still) extents(ctx context.Context, from, to int64) ([][2]int64, error)
 
 // still opens the disks of a machine that does not run. done closes them.
 func (j *Job) still(_ context.Context, _ *backup.Manifest, plan *backup.Plan) (done func(), err error) {
-	var open []*still
-	done = func() {
-		for _, s := range open {
-			_ = s.file.Close() // it was only read
-		}
-	}
-	for _, name := range j.task.Disks {
-		s, err := openStill(name, j.task.Files[name], &j.read)
-		if err != nil {
-			return done, err
-		}
-		open = append(open, s)
-		j.virtual += s.size
-		j.devices[name] = s.block
-		plan.Disks = append(plan.Disks, backup.Source{Name: name, Disk: encode.Disk{ReaderAt: s, Size: s.size, Data: s.extents}})
+	open, done, err := j.openAllStill()
+	for _, s := range open {
+		plan.Disks = append(plan.Disks, backup.Source{Name: s.name, Disk: encode.Disk{ReaderAt: s, Size: s.size, Data: s.extents}})
 	}
 	plan.Settled = func() error {
 		for _, s := range open {
@@ -126,5 +114,24 @@ func (j *Job) still(_ context.Context, _ *backup.Manifest, plan *backup.Plan) (d
 		}
 		return nil
 	}
-	return done, nil
+	return done, err
+}
+
+// openAllStill opens the disks in their claims. done closes them.
+func (j *Job) openAllStill() (open []*still, done func(), err error) {
+	done = func() {
+		for _, s := range open {
+			_ = s.file.Close() // it was only read
+		}
+	}
+	for _, name := range j.task.Disks {
+		s, err := openStill(name, j.task.Files[name], &j.read)
+		if err != nil {
+			return open, done, err
+		}
+		open = append(open, s)
+		j.virtual += s.size
+		j.devices[name] = s.block
+	}
+	return open, done, nil
 }
