@@ -19,7 +19,7 @@ import (
 	"github.com/berth-vm/berth/internal/pki"
 	"github.com/berth-vm/berth/internal/task"
 	"github.com/berth-vm/berth/internal/transfer/readahead"
-	"github.com/berth-vm/berth/internal/transfer/volumeserver"
+	"github.com/berth-vm/berth/internal/transfer/tlsserver"
 )
 
 const host, token = "export.bench", "bench"
@@ -125,7 +125,7 @@ func (s *server) get(ctx context.Context, format string, write func([]byte) erro
 	if err != nil {
 		return err
 	}
-	request.Header.Set(volumeserver.ExportToken, token)
+	request.Header.Set(tlsserver.Token, token)
 	answer, err := s.client.Do(request)
 	if err != nil {
 		return err

@@ -252,7 +252,7 @@ func (j *Job) serve(ctx context.Context, disks []*pulled) error {
 			})
 		}
 	}
-	server, err := tlsserver.ForPeople(j.task.Serve.TLSDir, j.task.Serve.TokenDir, mux)
+	server, err := tlsserver.ForPeople(j.task.Serve.TLSDir, tlsserver.Guarded(j.task.Serve.TokenDir, mux))
 	if err != nil {
 		return task.Errorf(task.BadTask, "%w", err)
 	}

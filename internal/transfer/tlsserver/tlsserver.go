@@ -47,13 +47,13 @@ func Serve(ctx context.Context, address string, server *http.Server, ready func(
 	return fmt.Errorf("serve the volume: %w", err)
 }
 
-// ForPeople returns a server for clients of any kind: its certificate is in a directory, and it asks for the token in another.
-func ForPeople(keys, tokens string, inside http.Handler) (*http.Server, error) {
+// ForPeople returns a server for clients of any kind, with the certificate in a directory.
+func ForPeople(keys string, handler http.Handler) (*http.Server, error) {
 	cert, err := tls.LoadX509KeyPair(filepath.Join(keys, "tls.crt"), filepath.Join(keys, "tls.key"))
 	if err != nil {
 		return nil, fmt.Errorf("read this worker's certificate: %w", err)
 	}
-	return &http.Server{Handler: Guarded(tokens, inside), ReadHeaderTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
+	return &http.Server{Handler: handler, ReadHeaderTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
 		ErrorLog:     log.New(io.Discard, "", 0), // the kubelet's probes are no clients, once a second
 		TLSConfig:    &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}},
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}, nil // HTTP/1.1: each download has its own flow control

@@ -2,16 +2,12 @@ package volumeserver
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -21,32 +17,25 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/encode"
 	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/readahead"
+	"github.com/berth-vm/berth/internal/transfer/tlsserver"
 	"github.com/berth-vm/berth/internal/transfer/zeropage"
 )
-
-// ExportToken is the header of a download with its token.
-const ExportToken = "X-Kubevirt-Export-Token" //nolint:gosec // G101: the name of a header
-
-// exportQuery is the parameter of a URL with the token.
-const exportQuery = "x-kubevirt-export-token"
 
 // Export serves volumes for download until ctx ends. ready is called with the address once clients can connect.
 func Export(ctx context.Context, e task.Export, ready func(net.Addr)) error {
 	if e.Version != task.Version {
 		return fmt.Errorf("task version %d, this worker knows %d: worker and controller come from different releases", e.Version, task.Version)
 	}
-	cert, err := tls.LoadX509KeyPair(filepath.Join(e.TLSDir, "tls.crt"), filepath.Join(e.TLSDir, "tls.key"))
-	if err != nil {
-		return fmt.Errorf("read this worker's certificate: %w", err)
-	}
 	handler, done, err := exportHandler(e)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return listen(ctx, e.Listen, &http.Server{Handler: handler, ReadHeaderTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
-		TLSConfig:    &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}},
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}, ready) // HTTP/1.1: each download has its own flow control
+	server, err := tlsserver.ForPeople(e.TLSDir, handler)
+	if err != nil {
+		return err
+	}
+	return tlsserver.Serve(ctx, e.Listen, server, ready)
 }
 
 // exportHandler serves all volumes; done closes them.
@@ -83,28 +72,7 @@ func exportHandler(e task.Export) (h http.Handler, done func(), err error) {
 		mux.HandleFunc(base+"disk.qcow2", x.serveQCOW2)
 	}
 	serveManifests(mux, e)
-	return guarded(e.TokenDir, mux), done, nil
-}
-
-// guarded refuses requests without the token. The token is read for each request: its Secret may change.
-func guarded(dir string, inside http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, err := os.ReadFile(filepath.Join(dir, "token"))
-		if err != nil || len(token) == 0 {
-			http.Error(w, "there is no token for this export", http.StatusForbidden)
-			return
-		}
-		shows := r.Header.Get(ExportToken)
-		if shows == "" { // as clients do that cannot send headers
-			shows = r.URL.Query().Get(exportQuery)
-		}
-		want, shown := sha256.Sum256(token), sha256.Sum256([]byte(shows))
-		if subtle.ConstantTimeCompare(want[:], shown[:]) != 1 {
-			http.Error(w, "the token of this export is needed, in the header or the query parameter "+exportQuery, http.StatusUnauthorized)
-			return
-		}
-		inside.ServeHTTP(w, r)
-	})
+	return tlsserver.Guarded(e.TokenDir, mux), done, nil
 }
 
 // exported is a disk that is downloaded.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/tlsserver"
 )
 
 // exporting returns a server of a disk and an archive with the token "secret".
@@ -54,7 +55,7 @@ func ask(t *testing.T, address string, headers map[string]string) (int, http.Hea
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set(ExportToken, "secret")
+	r.Header.Set(tlsserver.Token, "secret")
 	for key, value := range headers {
 		r.Header.Set(key, value)
 	}
@@ -77,10 +78,10 @@ func TestExport(t *testing.T) {
 	base := server.URL + "/volumes/root/"
 	for _, path := range []string{"disk.img", "disk.img.gz", "disk.qcow2", "nothing"} {
 		for _, token := range []string{"", "secret2", "secre"} {
-			if code, _, content, _ := ask(t, base+path, map[string]string{ExportToken: token}); code != http.StatusUnauthorized || bytes.Contains(content, []byte("data")) {
+			if code, _, content, _ := ask(t, base+path, map[string]string{tlsserver.Token: token}); code != http.StatusUnauthorized || bytes.Contains(content, []byte("data")) {
 				t.Errorf("%s with token %q: %d", path, token, code)
 			}
-			if code, _, _, _ := ask(t, base+path+"?x-kubevirt-export-token="+token, map[string]string{ExportToken: ""}); code != http.StatusUnauthorized {
+			if code, _, _, _ := ask(t, base+path+"?x-kubevirt-export-token="+token, map[string]string{tlsserver.Token: ""}); code != http.StatusUnauthorized {
 				t.Errorf("%s with token %q in its URL: %d", path, token, code)
 			}
 		}
@@ -89,7 +90,7 @@ func TestExport(t *testing.T) {
 	if code != http.StatusOK || err != nil || !bytes.Equal(got, want) {
 		t.Errorf("raw: %d, %d bytes, %v", code, len(got), err)
 	}
-	code, _, got, err = ask(t, base+"disk.img?x-kubevirt-export-token=secret", map[string]string{ExportToken: ""})
+	code, _, got, err = ask(t, base+"disk.img?x-kubevirt-export-token=secret", map[string]string{tlsserver.Token: ""})
 	if code != http.StatusOK || err != nil || !bytes.Equal(got, want) {
 		t.Errorf("with the token in its URL: %d, %d bytes, %v", code, len(got), err)
 	}
@@ -159,7 +160,7 @@ func TestExportChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set(ExportToken, "secret")
+	r.Header.Set(tlsserver.Token, "secret")
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +180,7 @@ func TestManifests(t *testing.T) {
 	server, _ := exporting(t)
 	all, secret := server.URL+"/internal/manifests/all", server.URL+"/internal/manifests/secret"
 	for _, address := range []string{all, secret} {
-		if code, _, content, _ := ask(t, address, map[string]string{ExportToken: "other"}); code != http.StatusUnauthorized || bytes.Contains(content, []byte("kind")) {
+		if code, _, content, _ := ask(t, address, map[string]string{tlsserver.Token: "other"}); code != http.StatusUnauthorized || bytes.Contains(content, []byte("kind")) {
 			t.Errorf("%s without the token: %d", address, code)
 		}
 	}

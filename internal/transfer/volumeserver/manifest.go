@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/transfer/tlsserver"
 )
 
 // serveManifests answers for what the controller wrote, and for the Secret that it must not know.
@@ -35,7 +36,7 @@ func headerSecret(e task.Export) (json.RawMessage, error) {
 	}
 	return json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": e.HeaderSecret},
-		"stringData": map[string]string{"token": strings.ToLower(ExportToken) + ":" + string(token)},
+		"stringData": map[string]string{"token": strings.ToLower(tlsserver.Token) + ":" + string(token)},
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -29,6 +28,7 @@ import (
 	"github.com/berth-vm/berth/internal/transfer/peerproto"
 	"github.com/berth-vm/berth/internal/transfer/progress"
 	"github.com/berth-vm/berth/internal/transfer/sink"
+	"github.com/berth-vm/berth/internal/transfer/tlsserver"
 	"github.com/berth-vm/berth/internal/transfer/volumefiles"
 )
 
@@ -48,30 +48,8 @@ func Serve(ctx context.Context, s task.Serve, ready func(net.Addr)) error {
 		return err
 	}
 	defer done()
-	return listen(ctx, s.Listen, &http.Server{Handler: handler, TLSConfig: config, ReadHeaderTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
+	return tlsserver.Serve(ctx, s.Listen, &http.Server{Handler: handler, TLSConfig: config, ReadHeaderTimeout: 30 * time.Second, MaxHeaderBytes: 16 << 10,
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}, ready) // HTTP/1.1: each range has its own flow control
-}
-
-// listen serves over TLS until ctx ends.
-func listen(ctx context.Context, address string, server *http.Server, ready func(net.Addr)) error {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	stopped := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		_ = server.Close()
-		close(stopped)
-	})
-	ready(l.Addr())
-	err = server.ServeTLS(l, "", "")
-	if !stop() {
-		<-stopped
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serve the volume: %w", err)
 }
 
 // mutualTLS returns a configuration that accepts only certificates signed by dir's ca.crt.
