@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
@@ -44,4 +45,13 @@ func VolumeOwner(v *cdiv1.DataVolume) metav1.OwnerReference {
 // ClaimOwner makes c the owner of an object: deleting the claim deletes it.
 func ClaimOwner(c *corev1.PersistentVolumeClaim) metav1.OwnerReference {
 	return *metav1.NewControllerRef(c, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
+}
+
+// Size returns the capacity of a claim, or its request if it has none yet.
+func Size(c *corev1.PersistentVolumeClaim) resource.Quantity {
+	asked, has := c.Spec.Resources.Requests[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
+	if has.Cmp(asked) > 0 {
+		return has
+	}
+	return asked
 }

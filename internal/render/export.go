@@ -3,7 +3,6 @@ package render
 import (
 	"fmt"
 	"path"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -12,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
+	"github.com/berth-vm/berth/internal/exportmanifest"
+	"github.com/berth-vm/berth/internal/names"
 	"github.com/berth-vm/berth/internal/task"
 )
 
@@ -21,6 +22,15 @@ const RoleExport = "virt-export-server"
 // AnnExportCA is on the server of an export: the authority that signed its certificate, as PEM. It is not secret, so the Secret
 // with the key is not read again.
 const AnnExportCA = "berth.dev/export-ca"
+
+// AnnExportManifests is on a server of an export that also serves manifests; a server of an earlier version serves none.
+const AnnExportManifests = "berth.dev/export-manifests"
+
+// Where the server has them.
+const (
+	ExportManifests      = "/internal/manifests/all"
+	ExportHeaderManifest = "/internal/manifests/secret"
+)
 
 // ExportPort is the port of the server of an export, and exportServicePort the port of its Service.
 const (
@@ -71,15 +81,14 @@ func (e Export) Pod() (*corev1.Pod, error) {
 	}
 	annotations := map[string]string{AnnExportCA: e.CA}
 	var err error
-	if t.Manifests, err = e.manifests(); err != nil {
+	if t.Manifests, err = e.manifests().Objects(); err != nil {
 		return nil, err
 	}
 	if t.Manifests != nil {
-		annotations[AnnExportManifests] = "true"
-		t.HeaderSecret = exportHeader(e.Name)
+		annotations[AnnExportManifests], t.HeaderSecret = "true", e.manifests().Header
 	}
 	for key, value := range e.Annotations {
-		if ofPeople(key) {
+		if names.OfPeople(key) {
 			annotations[key] = value
 		}
 	}
@@ -92,7 +101,7 @@ func (e Export) Pod() (*corev1.Pod, error) {
 		return nil, err
 	}
 	for key, value := range e.Labels {
-		if _, ours := pod.Labels[key]; !ours && ofPeople(key) {
+		if _, ours := pod.Labels[key]; !ours && names.OfPeople(key) {
 			pod.Labels[key] = value
 		}
 	}
@@ -106,6 +115,16 @@ func (e Export) Pod() (*corev1.Pod, error) {
 	return pod, nil
 }
 
+// manifests are the objects by which the machine and its disks are made again elsewhere.
+func (e Export) manifests() exportmanifest.Export {
+	out := exportmanifest.Export{Name: e.Name, URL: ExportURL(e.Namespace, e.Name), CA: e.CA, Machine: e.Machine,
+		Authority: fit("export-ca-cm-" + e.Name), Header: fit("header-secret-" + e.Name)}
+	for _, d := range e.Disks {
+		out.Disks = append(out.Disks, exportmanifest.Disk{Name: d.Name, As: d.As, Size: d.Size, Archive: d.Content == task.Archive})
+	}
+	return out
+}
+
 // addVolumes has a worker read more disks, each at its volumePlace.
 func addVolumes(pod *corev1.Pod, disks []Disk) {
 	for i := range disks {
@@ -117,16 +136,6 @@ func addVolumes(pod *corev1.Pod, disks []Disk) {
 			pod.Spec.SecurityContext.SupplementalGroups = []int64{diskGroup}
 		}
 	}
-}
-
-// ofPeople reports whether a label or an annotation is a user's, and not one that a program of ours or of Kubernetes reads.
-func ofPeople(key string) bool {
-	for _, domain := range []string{"berth.dev/", "kubevirt.io/", "kubernetes.io/", "k8s.io/"} {
-		if strings.Contains(key, domain) {
-			return false
-		}
-	}
-	return true
 }
 
 // volumePlace returns the path of the i-th disk that a worker reads, as a mounted filesystem and as a device.
@@ -152,6 +161,9 @@ func serviceTo(role string, of types.UID, meta metav1.ObjectMeta) *corev1.Servic
 func ExportHost(namespace, export string) string {
 	return ExportName(export) + "." + namespace + ".svc"
 }
+
+// ExportURL returns the address of an export's server.
+func ExportURL(namespace, export string) string { return "https://" + ExportHost(namespace, export) }
 
 // ExportClaim is the name of the claim that a volume of a snapshot is read from while it is exported.
 func ExportClaim(export types.UID, volume string) string {

@@ -31,7 +31,7 @@ func TestManifests(t *testing.T) {
 	size := resource.MustParse("1Gi")
 	e := Export{Name: "out", Namespace: "team", UID: "e", CA: "PEM", Machine: vm, Disks: []Exported{
 		{Name: "root", As: "web-root", Size: size, Content: task.Disk}, {Name: "data", As: "shared", Size: size, Content: task.Archive}}}
-	all, err := e.manifests()
+	all, err := e.manifests().Objects()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestManifests(t *testing.T) {
 		pod.Annotations[AnnExportManifests] == "" {
 		t.Errorf("the server gets %d manifests, %v", len(given.Manifests), err)
 	}
-	vm.Annotations["note"] = strings.Repeat("x", manifestLimit)
+	vm.Annotations["note"] = strings.Repeat("x", 200<<10)
 	if pod, err = e.Pod(); err != nil || pod.Annotations[AnnExportManifests] != "" {
 		t.Errorf("manifests that are too long are offered: %v", err)
 	}

@@ -1,4 +1,7 @@
-package render
+// Package exportmanifest writes the objects by which another cluster, or another namespace, makes an exported machine and its disks again.
+//
+// It does not know who serves them, or how.
+package exportmanifest
 
 import (
 	"encoding/json"
@@ -10,33 +13,37 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
-	"github.com/berth-vm/berth/internal/task"
+	"github.com/berth-vm/berth/internal/names"
 )
 
-// AnnExportManifests is on a server of an export that also serves manifests; a server of an earlier version serves none.
-const AnnExportManifests = "berth.dev/export-manifests"
+// limit is how long the manifests of an export may be. They travel in an annotation, of which an object has 256 KiB in all.
+const limit = 100 << 10
 
-// Where the server has them.
-const (
-	ExportManifests      = "/internal/manifests/all"
-	ExportHeaderManifest = "/internal/manifests/secret"
-)
+// Export is what is exported, and where it is served.
+type Export struct {
+	Name      string
+	URL       string // of the server
+	CA        string // the authority that signed its certificate, as PEM
+	Authority string // the ConfigMap that is to have it
+	Header    string // the Secret that is to have the token
+	Disks     []Disk
+	Machine   *kubevirt.VirtualMachine // that is exported, or was snapshotted; nil: a claim is
+}
 
-// manifestLimit is how long the manifests of an export may be. They travel in an annotation, of which an object has 256 KiB in all.
-const manifestLimit = 100 << 10
+// Disk is one disk of an export.
+type Disk struct {
+	Name    string // what it is called in the export
+	As      string // the claim that the machine knows it by
+	Size    resource.Quantity
+	Archive bool // it is a tree of files
+}
 
-// ExportURL returns the address of an export's server.
-func ExportURL(namespace, export string) string { return "https://" + ExportHost(namespace, export) }
-
-func exportAuthority(export string) string { return fit("export-ca-cm-" + export) }
-func exportHeader(export string) string    { return fit("header-secret-" + export) }
-
-// manifests are the objects by which a cluster that reaches the server makes the machine and its disks again: the authority to trust, the
+// Objects returns the objects by which a cluster that reaches the server makes the machine and its disks again: the authority to trust, the
 // volumes that are no templates of the machine, and the machine. nil: they are too long.
-func (e Export) manifests() ([]json.RawMessage, error) {
+func (e Export) Objects() ([]json.RawMessage, error) {
 	objects := []any{&corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Name: exportAuthority(e.Name)}, Data: map[string]string{"ca.pem": e.CA},
+		ObjectMeta: metav1.ObjectMeta{Name: e.Authority}, Data: map[string]string{"ca.pem": e.CA},
 	}}
 	vm := e.machine()
 	for _, d := range e.Disks {
@@ -59,7 +66,7 @@ func (e Export) manifests() ([]json.RawMessage, error) {
 		}
 		out, total = append(out, text), total+len(text)
 	}
-	if total > manifestLimit {
+	if total > limit {
 		return nil, nil
 	}
 	return out, nil
@@ -75,7 +82,7 @@ func (e Export) machine() *kubevirt.VirtualMachine {
 		ObjectMeta: metav1.ObjectMeta{Name: e.Machine.Name, Labels: e.Machine.Labels}, Spec: *e.Machine.Spec.DeepCopy(),
 	}
 	for key, value := range e.Machine.Annotations {
-		if ofPeople(key) {
+		if names.OfPeople(key) {
 			metav1.SetMetaDataAnnotation(&vm.ObjectMeta, key, value)
 		}
 	}
@@ -83,7 +90,7 @@ func (e Export) machine() *kubevirt.VirtualMachine {
 }
 
 // fillTemplate has the machine's own template of the disk filled from the export; false: it has none.
-func (e Export) fillTemplate(vm *kubevirt.VirtualMachine, d Exported) bool {
+func (e Export) fillTemplate(vm *kubevirt.VirtualMachine, d Disk) bool {
 	for i := range vm.Spec.DataVolumeTemplates {
 		t := &vm.Spec.DataVolumeTemplates[i]
 		if t.ObjectMeta.Name == d.As {
@@ -95,27 +102,18 @@ func (e Export) fillTemplate(vm *kubevirt.VirtualMachine, d Exported) bool {
 }
 
 // refill is a volume that is imported from the export. Class, access and mode are those that the cluster has for it.
-func (e Export) refill(d Exported) cdiv1.DataVolumeSpec {
+func (e Export) refill(d Disk) cdiv1.DataVolumeSpec {
 	file := "disk.img.gz"
 	var kind cdiv1.DataVolumeContentType
-	if d.Content == task.Archive {
+	if d.Archive {
 		file, kind = "disk.tar.gz", cdiv1.DataVolumeArchive
 	}
 	return cdiv1.DataVolumeSpec{
 		ContentType: kind,
 		Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{
-			URL:           ExportURL(e.Namespace, e.Name) + "/volumes/" + d.Name + "/" + file,
-			CertConfigMap: exportAuthority(e.Name), SecretExtraHeaders: []string{exportHeader(e.Name)},
+			URL:           e.URL + "/volumes/" + d.Name + "/" + file,
+			CertConfigMap: e.Authority, SecretExtraHeaders: []string{e.Header},
 		}},
 		Storage: &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: d.Size}}},
 	}
-}
-
-// Size returns the capacity of a claim, or its request if it has none yet.
-func Size(c *corev1.PersistentVolumeClaim) resource.Quantity {
-	asked, has := c.Spec.Resources.Requests[corev1.ResourceStorage], c.Status.Capacity[corev1.ResourceStorage]
-	if has.Cmp(asked) > 0 {
-		return has
-	}
-	return asked
 }
