@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	accessv1 "github.com/berth-vm/berth/api/access/v1alpha1"
+	backupv1 "github.com/berth-vm/berth/api/backup/v1alpha1"
 	kubevirt "github.com/berth-vm/berth/api/kubevirt/v1"
 	"github.com/berth-vm/berth/test/e2e/fixture"
 )
@@ -281,6 +282,35 @@ var reads = attempts{
 		if h.tries(c) {
 			h.own.StaysPending(c.Name, quiet)
 		}
+	},
+	"fetch a backup of another namespace": func(h *hostile) {
+		y := h.yard(h.victim)
+		y.CreateTracker("fetched", h.machine.Name)
+		p := y.StartPull("fetched", "fetched")
+		disk := p.Volumes()[0]
+		for _, token := range []string{"", "secret-of-theirs", p.Token + "x", p.Token[1:]} {
+			for _, url := range []string{disk.MapEndpoint, disk.DataEndpoint, disk.DataEndpoint + "?x-kubevirt-export-token=" + token, p.Base() + "/internal/manifests/all"} {
+				if code, body := p.Ask(url, token); code != http.StatusUnauthorized || len(body) > 200 {
+					h.t().Errorf("%s with token %q: %d, %d bytes", url, token, code, len(body))
+				}
+			}
+		}
+		for _, path := range []string{"/exports/", "/exports/other/data", "/exports/%2e%2e/%2e%2e/var/run/berth/tls/data", "/var/run/berth/tls/tls.key", "/internal/manifests/all"} {
+			if code, body := p.Ask(p.Base()+path, p.Token); code != http.StatusNotFound || len(body) > 200 {
+				h.t().Errorf("%s: %d, %d bytes", path, code, len(body))
+			}
+		}
+		// As an administrator of the own namespace, who may make backups: there is no machine of that name in it.
+		own := h.yard(h.own)
+		own.CreateTracker("theirs", h.machine.Name)
+		b := own.StartBackup("theirs", "theirs", "unused", func(s *backupv1.VirtualMachineBackupSpec) {
+			s.Mode, s.TokenSecretRef = new(backupv1.PullMode), "any"
+		})
+		h.own.Stays("the machine of another namespace is not backed up", quiet, func(ctx context.Context) (bool, string) {
+			err := h.own.Kube.Get(ctx, client.ObjectKeyFromObject(b), b)
+			return err == nil && (b.Status == nil || b.Status.EndpointCert == nil && len(b.Status.IncludedVolumes) == 0), fmt.Sprint(err, b.Status)
+		})
+		p.End()
 	},
 	"name a source of another namespace": func(h *hostile) {
 		h.victim.CreateCloneSource("os-reads", "golden")
