@@ -142,7 +142,7 @@ var rules = []decide.Rule[Facts, Action, state.BackupReason]{
 	{"a worker that failed ends the backup", func(f Facts) bool { return f.at(Broken) }, []Action{GiveUp}, state.BackupFailed},
 	{"what clients fetch of a machine that is started is not begun again", func(f Facts) bool { return f.at(Overtaken) && f.Pull }, nil, state.BackupOvertaken},
 	{"a machine that is started does not wait for its backup, which begins again when the guest runs", func(f Facts) bool { return f.at(Overtaken) }, []Action{StopWorker}, state.BackupUnsteady},
-	{"a server that ended is not made again: clients could not tell another moment from this one", func(f Facts) bool { return f.Pull && f.at(Lost, Leaving, Vanished) }, []Action{GiveUp}, state.BackupServerLost},
+	{"a server that ended is not made again: clients could not tell another moment from this one", func(f Facts) bool { return f.Pull && f.at(Lost, Leaving) || f.at(Vanished) }, []Action{GiveUp}, state.BackupServerLost},
 	{"a worker that was killed is made again", func(f Facts) bool { return f.at(Lost) }, []Action{StopWorker}, state.BackupStarting},
 	{"a worker that is going is waited for", func(f Facts) bool { return f.at(Leaving) }, nil, state.BackupStarting},
 	{"clients can fetch the disks", func(f Facts) bool { return f.at(Serving) }, nil, state.BackupServing},
