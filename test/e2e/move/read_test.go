@@ -21,9 +21,8 @@ import (
 // TestMoveClaimsRead: what others read of a machine's claim after one move and after three is the data of now. vm status names its node; a
 // pod that mounts the claim beside the machine, as a backup tool does, sees the machine's own disk; a clone of it has what the guest wrote
 // last. A kubelet that is restarted leaves the disks where they are. A claim that is deleted under the
-// running machine stays until the machine stops, and goes with its data then.
+// running machine stays until the machine stops, and goes with its data then. It runs alone because it restarts a kubelet.
 func TestMoveClaimsRead(t *testing.T) {
-	t.Parallel()
 	y := fixture.NewMachines(t)
 	b := &fixture.Volumes{Env: y.Env, Kube: y.Kube, Web: &fixture.WebServer{}}
 	tool := fixture.NewVirtctl(t, y.Env)
