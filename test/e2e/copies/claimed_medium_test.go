@@ -12,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,8 +33,9 @@ func TestMediumIsAClaim(t *testing.T) {
 	nodes := y.ReadyNodes()
 	node := nodes[len(nodes)-1]
 	onMedia(y, "mount", node, "mkdir -p /storage/claimed; mount -t tmpfs -o size=512m claimed /storage/claimed; touch /storage/claimed/pool.json")
-	t.Cleanup(func() { onMedia(y, "unmount", node, "umount -l /storage/claimed; rmdir /storage/claimed") })
+	defer onMedia(y, "unmount", node, "umount -l /storage/claimed; rmdir /storage/claimed") // a cleanup has no time to wait
 	claimMedium(y, node)
+	defer driveAsBefore(y, node)
 	driveFromClaim(y, node)
 
 	vm := y.MachineWithCopy("copy", kubevirt.DiskCopy{Mode: kubevirt.CopyOnWrite, UsageType: onClaim, Capacity: new(resource.MustParse("64Mi"))})
@@ -80,13 +80,20 @@ func claimMedium(y *fixture.Machines, node string) {
 	}
 }
 
-// driveFromClaim runs the driver of a node with the claim, and the driver of the other nodes without, for as long as the test runs.
-func driveFromClaim(y *fixture.Machines, node string) {
+// driver is the driver that is installed.
+func driver(y *fixture.Machines) *appsv1.DaemonSet {
 	y.T.Helper()
-	all := &appsv1.DaemonSet{}
-	if err := y.Kube.Get(y.Context(), client.ObjectKey{Namespace: driverNamespace, Name: "localdisk"}, all); err != nil {
+	d := &appsv1.DaemonSet{}
+	if err := y.Kube.Get(y.Context(), client.ObjectKey{Namespace: driverNamespace, Name: "localdisk"}, d); err != nil {
 		y.T.Fatal(err)
 	}
+	return d
+}
+
+// driveFromClaim runs the driver of a node with the claim, and the driver of the other nodes without.
+func driveFromClaim(y *fixture.Machines, node string) {
+	y.T.Helper()
+	all := driver(y)
 	one := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: driverNamespace, Name: "localdisk-claimed"}, Spec: *all.Spec.DeepCopy()}
 	one.Spec.Selector.MatchLabels["medium"] = onClaim
 	pod := &one.Spec.Template
@@ -98,14 +105,12 @@ func driveFromClaim(y *fixture.Machines, node string) {
 	main := &pod.Spec.Containers[slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "driver" })]
 	main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: onClaim, MountPath: "/media/claimed"})
 
-	y.T.Cleanup(func() { onNodes(y, all, nil) })
 	onNodes(y, all, &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
 			{Key: hostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}}}}}}}})
 	if err := y.Kube.Create(y.Context(), one); err != nil {
 		y.T.Fatal(err)
 	}
-	y.T.Cleanup(func() { removeDriver(y, one, node) })
 	waitDrivers(y, one)
 	y.Wait("the class of the claim", fixture.Patience, func(ctx context.Context) (bool, string) {
 		err := y.Kube.Get(ctx, client.ObjectKey{Name: "localdisk-" + onClaim}, &storagev1.StorageClass{})
@@ -118,7 +123,7 @@ func onNodes(y *fixture.Machines, d *appsv1.DaemonSet, where *corev1.Affinity) {
 	y.T.Helper()
 	base := d.DeepCopy()
 	d.Spec.Template.Spec.Affinity = where
-	if err := y.Kube.Patch(context.Background(), d, client.StrategicMergeFrom(base)); err != nil {
+	if err := y.Kube.Patch(y.Context(), d, client.StrategicMergeFrom(base)); err != nil {
 		y.T.Fatal(err)
 	}
 	waitDrivers(y, d)
@@ -137,11 +142,13 @@ func waitDrivers(y *fixture.Machines, d *appsv1.DaemonSet) {
 	})
 }
 
-// removeDriver removes the driver with the claim, and what it offered.
-func removeDriver(y *fixture.Machines, d *appsv1.DaemonSet, node string) {
+// driveAsBefore removes the driver with the claim and what it offered, and runs the other one on all nodes.
+func driveAsBefore(y *fixture.Machines, node string) {
 	y.T.Helper()
-	ctx := context.Background()
-	_ = y.Kube.Delete(ctx, d)
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: driverNamespace, Name: "localdisk-claimed"}}
+	if err := client.IgnoreNotFound(y.Kube.Delete(y.Context(), d)); err != nil {
+		y.T.Error(err)
+	}
 	y.Wait("the driver with the claim to be gone", fixture.Patience, func(ctx context.Context) (bool, string) {
 		var list corev1.PodList
 		err := y.Kube.List(ctx, &list, client.InNamespace(driverNamespace), client.MatchingLabels{"medium": onClaim})
@@ -149,7 +156,8 @@ func removeDriver(y *fixture.Machines, d *appsv1.DaemonSet, node string) {
 	})
 	y.Kubectl("label", "node", node, usageLabel+onClaim+"-")
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "localdisk-" + onClaim}}
-	if err := y.Kube.Delete(ctx, class); err != nil && !apierrors.IsNotFound(err) {
+	if err := client.IgnoreNotFound(y.Kube.Delete(y.Context(), class)); err != nil {
 		y.T.Error(err)
 	}
+	onNodes(y, driver(y), nil)
 }
