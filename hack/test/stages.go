@@ -68,7 +68,7 @@ func stages() []stage {
 func e2eStages() []stage {
 	alone, env := aloneTests(), []string{"E2E_KUBECONFIG=.kubebox/kubeconfig", lessGC}
 	return []stage{
-		{name: "e2e", about: "end-to-end tests on that cluster", needs: "cluster", tests: true, busy: true, turns: 5,
+		{name: "e2e", about: "end-to-end tests on that cluster", needs: "cluster", tests: true, busy: true, turns: 6,
 			argv:     append(words("go test -vet=off -timeout 75m -p 6 -parallel 4 -tags "+tagE2E), "-skip", alone.pattern()),
 			packages: words("./test/e2e/..."), env: env},
 		{name: "e2e-alone", about: "end-to-end tests that nothing may run beside", needs: "cluster", tests: true, busy: true,
